@@ -13,7 +13,14 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 
 # No -march: a wheel runs on every machine of its architecture.
-COMPILE_ARGS = ["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unreachable-code", "-Wno-unused-function"]
+COMPILE_ARGS = [
+    "-O3",
+    "-g0",
+    "-fno-strict-aliasing",
+    "-Werror=implicit-function-declaration",  # such a function would be assumed to return an int
+    "-Wno-unreachable-code",
+    "-Wno-unused-function",
+]
 LINK_ARGS: list[str] = []
 
 # KCORE_SANITIZE=1: a build that reports wrong accesses to memory and undefined behaviour; see tools/sanitize.py.
