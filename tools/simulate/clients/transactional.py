@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kcore.client.aio.broker import Broker
@@ -45,9 +45,17 @@ class SimulatedCalls:
         self._client = client
         self._channel = channel
         self.transport = _Transport(implicit)
+        self.local = False
 
-    async def call(self, request: Any, read: Callable[[Any], Any], *, at_most: int | None = None) -> Any:
-        """Implements `AsyncCalls.call`."""
+    async def call(
+        self,
+        request: Any,
+        read: Callable[[Any], Any],
+        *,
+        at_most: int | None = None,
+        codes: Collection[int] = (),
+    ) -> Any:
+        """Implements `AsyncCalls.call`. Repeats the request after every retriable error, not only after `codes`."""
         kernel = self._client.kernel
         until_ms = kernel.now_ms + REPEAT_MS
         pause_ms = 20
