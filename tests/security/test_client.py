@@ -183,8 +183,10 @@ def test_a_call_is_not_repeated_after_a_refused_certificate(secure: Secure, paus
     bootstrap, settings = settings_of(secure, "tls")
     with kcore.connect(bootstrap, security=settings) as node:
         cluster = node._calls.transport._cluster  # type: ignore[attr-defined]
-        cluster._coordinators[0, "g"] = Broker(1, "localhost", secure.port("SSL"))
-        cluster._security = ClientSecurity.of({"security.protocol": "SSL"})  # trusts no authority of the tests
+        cluster._known.coordinators[0, "g"] = Broker(1, "localhost", secure.port("SSL"))
+        cluster._connections._security = ClientSecurity.of(
+            {"security.protocol": "SSL"}
+        )  # trusts no authority of the tests
         with pytest.raises(ConnectionClosedError, match="CERTIFICATE_VERIFY_FAILED"):
             node.group("g").commit({("shared", 0): 0})
     assert pauses == []
