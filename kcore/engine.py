@@ -108,6 +108,7 @@ class Engine:
         streams_groups: the node's services for streams groups.
         share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
+        transaction_counters: counts the ends of this node's transactions.
         markers: writes the end markers of transactions.
         transaction_verifier: verifies transactions with their coordinator.
         partition_verifier: verifies the partitions of a Produce request with the transaction coordinator.
@@ -251,6 +252,7 @@ class Engine:
             self.markers,
             partial(self.topics.feature_level, "transaction.version"),
         )
+        self.transaction_counters = services.counters
         self.transactions = make_transaction_coordinator(self.partitions.get, self.shard_services, services)
         self.topics.listen(CoordinatorTopic(self.transactions, self._first_epoch()))
         self.transaction_verifier = self._make_verifier()

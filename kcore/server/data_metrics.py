@@ -60,14 +60,13 @@ def transactional_ids(engine: Engine) -> Iterator[Sample]:
 
 def ended_transactions(engine: Engine) -> Iterator[Sample]:
     """Yields the number of ended transactions by result."""
-    counters = [shard.machine.counters for shard in engine.transactions.shards or ()]
-    yield ("commit",), sum(each.commits for each in counters)
-    yield ("abort",), sum(each.aborts for each in counters)
+    yield ("commit",), engine.transaction_counters.commits
+    yield ("abort",), engine.transaction_counters.aborts
 
 
 def timed_out_transactions(engine: Engine) -> int:
     """Counts the transactions that were aborted because they exceeded their timeout."""
-    return sum(shard.machine.counters.timeouts for shard in engine.transactions.shards or ())
+    return engine.transaction_counters.timeouts
 
 
 def _one(read: Callable[[Engine], float]) -> Callable[[Observer], Iterable[Sample]]:

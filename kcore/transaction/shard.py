@@ -41,7 +41,7 @@ class TransactionServices:
         level: returns the cluster's transaction.version.
 
     Attributes:
-        counters: counts the ends of transactions.
+        counters: counts the ends of transactions in all shards.
         make_record: makes the record of a transactional id from a `TransactionBlock`, the compiled form of this record.
     """
 
