@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import lmdb
@@ -81,6 +82,9 @@ def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
         result = run_plan(MUTANTS[name].plan(found.seed))
     assert result.failure is not None
     assert (result.failure.checker, result.steps <= 2 * found.steps) == (found.checker, True), result
+    cause = result.failure.__cause__
+    raised_in = traceback.extract_tb(cause.__traceback__)[-1].filename if cause is not None else ""
+    assert Path(raised_in).parent.name != "mutants", f"the planted code does not fit kcore's code: {cause!r}"
 
 
 def test_every_planted_defect_is_found() -> None:

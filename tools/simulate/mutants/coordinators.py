@@ -29,9 +29,9 @@ def _acknowledged_before_commit() -> list[Patch]:
     original = commit.CommitPipeline.commit
 
     def early(self: Any) -> bool:
-        for pending, response in self._responses:
+        for pending in self._responses:
             if not pending.done:
-                pending.complete(response)
+                pending.complete(pending.after_commit)
         return original(self)
 
     return [(commit.CommitPipeline, "commit", early)]
