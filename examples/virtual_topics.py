@@ -91,7 +91,7 @@ def print_event(**line: object) -> None:
 
 
 class Worker:
-    """A worker process, with the shards and the refused commits that it has printed."""
+    """A worker process, with the shards that it last reported as its own, and the number of refused commits."""
 
     def __init__(self, bootstrap: str, worker_id: str) -> None:
         self.worker_id = worker_id

@@ -227,7 +227,8 @@ class LmdbStorage(LmdbWriter):
             with contextlib.suppress(Exception):  # no memory for the line
                 logger.warning(
                     "log %s: the journal could not be moved to the log at the close (%s). No write is lost: the next "
-                    "opening moves it. Until then, `data.mdb` is the whole log only together with the file `journal`",
+                    "opening moves it. Until then, the log consists of both `data.mdb` and `journal`: copy or move "
+                    "them together",
                     self.path,
                     error,
                 )

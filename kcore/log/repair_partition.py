@@ -1,7 +1,8 @@
 """Plan of the repair of one partition: the batches that are kept, new batches in place of others, and the losses.
 
-The planner first chooses undamaged batches of the content before the damage. Then it takes older copies for the gaps
-between these batches. It lists all offsets that are still missing, unless compaction explains why they are missing.
+The planner first chooses the undamaged batches among those that the file had when the damage occurred. Then it takes
+older copies for the gaps between these batches. It lists all offsets that are still missing, unless compaction explains
+why they are missing.
 """
 
 from __future__ import annotations

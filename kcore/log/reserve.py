@@ -101,7 +101,8 @@ def with_reserve(path: str | os.PathLike[str], use: Callable[[], T]) -> T:
             raise
     logger.warning(
         "log %s: the disk is full; to open the folder, kcore has deleted the file `%s`, which reserves disk space; "
-        "delete topics and run `kcore log compact` before you start the server, which creates the file again",
+        "delete topics with `kcore topics delete`, and run `kcore log compact`, before you start the server; the "
+        "server then creates the file again",
         *(os.fspath(path), RESERVE_NAME),
     )
     return use()

@@ -1,4 +1,4 @@
-"""Content that a reader has found in a damaged data folder: nodes of leaves, batches, and ranges of damaged keys."""
+"""Content that a reader has found in a damaged data folder: batches, entries of leaf pages, and damaged key ranges."""
 
 from __future__ import annotations
 

@@ -245,8 +245,8 @@ class _Operation(Pending):
             if self._failed:
                 logger.warning(
                     "share coordinator: %s for %s of group %r (first: %s) failed with %s, even after %s; "
-                    "the sender of the request gets this error; look for errors of __share_group_state in the "
-                    "log",
+                    "the sender of the request gets this error; look for errors about __share_group_state in "
+                    "the log messages of the server",
                     self.api.name,
                     counted(len(self._failed), "partitions"),
                     self.request.group_id,

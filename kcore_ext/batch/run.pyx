@@ -72,7 +72,7 @@ cdef Py_ssize_t first_batch(const unsigned char* value, Py_ssize_t left, int64_t
 
 
 cdef Py_ssize_t damaged_batch(const unsigned char* value, Py_ssize_t left, int64_t* base) noexcept:
-    """Returns the result of `first_batch` if the first batch or the header after it is damaged."""
+    """Computes the result of `first_batch` for the case that the first batch or the header after it is damaged."""
     cdef Py_ssize_t size = LENGTH_OVERHEAD + <Py_ssize_t>read_int32(value + LENGTH_AT)
     cdef int32_t delta = read_int32(value + LAST_DELTA_AT)
     cdef int64_t stored = read_int64(value), expected = offset_after(base[0], delta), following

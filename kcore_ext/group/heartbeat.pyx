@@ -334,7 +334,7 @@ cdef class ConsumerHeartbeatFastPath(EpochFastPath):
         return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
 
     cdef bint _is_settled(self, PyObject* member, PyObject* group, PyObject* request) noexcept:
-        """Returns True if a member has reached its group's target assignment, and sends the epoch of this target."""
+        """Returns True if a member has reached its group's target assignment and its request has the target's epoch."""
         cdef int64_t requested, settled, assigned
         return (
             number(get(request, self._request, MEMBER_EPOCH), &requested)

@@ -268,7 +268,8 @@ def test_a_move_of_the_journal_names_the_full_disk(
     assert caplog.messages == [
         f"log {folder}: the journal could not be moved to the log at the close (moving the journal: no space left on "
         "the device, or the limit of file sizes is reached (mdb_txn_commit: Input/output error)). No write is lost: "
-        "the next opening moves it. Until then, `data.mdb` is the whole log only together with the file `journal`"
+        "the next opening moves it. Until then, the log consists of both `data.mdb` and `journal`: copy or move "
+        "them together"
     ]
 
 

@@ -73,8 +73,8 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
         """Handles the request, in parts if it names many topics or adds many partitions.
 
-        A request that adds more partitions than one request may add is not divided, so that one decision applies this
-        limit to all its topics together.
+        A request above the limit of partitions per request is not divided: one decision then applies the limit to all
+        its topics together.
         """
         by_name = self.shard.machine.image.by_name
 

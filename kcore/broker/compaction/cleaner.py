@@ -459,7 +459,7 @@ class CompactionPass:
         """Does nothing, because a pass stages its changes immediately."""
 
     def committed(self) -> None:
-        """Forgets the aborted transactions whose markers the durable slice removed."""
+        """Forgets the aborted transactions whose markers were removed by the slice that is now durable."""
         self._staged = False
         if self._staged_markers:
             self._partition.producers.aborted.forget(self._staged_markers)

@@ -328,8 +328,8 @@ class BrokerConfig(MetadataListener):
             if fault is not None:
                 value = within_bounds(self.config, setting_name, value)
                 logger.warning(
-                    "broker: a stored dynamic setting exceeds a bound: %s; the broker uses %d; alter or delete the "
-                    "setting with kafka-configs",
+                    "broker: a stored dynamic setting is out of its bounds: %s; the broker uses %d; alter or delete "
+                    "the setting with kafka-configs",
                     fault,
                     value,
                 )

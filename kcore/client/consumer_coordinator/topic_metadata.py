@@ -21,8 +21,9 @@ class TopicMetadata:
     def update(self, response: MetadataResponse, complete: bool) -> None:
         """Stores a response. If `complete` is True, the response lists all topics; other topics are removed.
 
-        A response may list a topic without its partitions if they have no leaders, for example from a node that has
-        lost its cluster. The stored number of partitions then stays, because a topic never loses partitions.
+        A response may list a topic without its partitions if they have no leaders. For example, a node that has lost
+        its cluster sends such a response. The stored number of partitions then stays, because a topic never loses
+        partitions.
         """
         previous = self.counts
         if complete:

@@ -130,8 +130,8 @@ class BeginDeleteResult(NamedTuple):
     Attributes:
         deletion: the input of the decision.
         partitions: for each topic id, the partitions whose states must be deleted.
-        responses: the topics of the response, which `delete_in_steps` adds. Topics without an error still need the
-            share coordinator's result.
+        responses: the topics of the response; empty until `delete_in_steps` fills it. Topics without an error still
+            need the share coordinator's result.
         result: the share coordinator's response; None before it has arrived.
     """
 

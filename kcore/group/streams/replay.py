@@ -178,7 +178,8 @@ def replay_topology(
 ) -> None:
     """Applies a record of type 23: the group's topology, or its deletion.
 
-    After a decision, `value` is the `Topology` object that the decision created. During a load, it is decoded.
+    After a decision, `value` is the `Topology` object that the decision created. During a load, `value` is
+    the decoded record.
     """
     if value is not None:
         topology = value if isinstance(value, Topology) else Topology(value)

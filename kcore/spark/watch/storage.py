@@ -1,8 +1,8 @@
 """The storage of the tables that the job `watch` keeps up to date: Parquet, Delta Lake, or Iceberg.
 
 A crash may interrupt a micro-batch, which Spark then repeats. Therefore, every write of a micro-batch replaces the rows
-of an earlier attempt. In tables of the state, these are all rows of a partition. In growing tables, they are the rows
-with the number of the micro-batch.
+of an earlier attempt. In tables that have the current state, these are all rows of a partition. In growing tables, they
+are the rows with the number of the micro-batch.
 """
 
 from __future__ import annotations
