@@ -243,7 +243,6 @@ def connect(
 
     check_text("client_id", client_id)
     _check_times(timeout, call_timeout, wait)
-    check_text("client_id", client_id)
 
     cluster = Cluster(bootstrap, client_id, timeout, _security(security))
     try:
@@ -286,7 +285,6 @@ def connect_async(
 
     check_text("client_id", client_id)
     _check_times(timeout, call_timeout, wait)
-    check_text("client_id", client_id)
 
     async def make() -> AsyncNode:
         from kcore.client.aio.cluster import AsyncCluster  # noqa: PLC0415 - an embedded engine needs no connections
