@@ -40,7 +40,7 @@ from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOU
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
 from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
 from kcore.log.salvaged_content import MAX_OFFSET, Batches, KeyRanges, Misplaced, Node, Tier
-from kcore.protocol.batch_layout import HEADER_BYTES
+from kcore.protocol.batch_layout import HEADER_BYTES, LAST_DELTA_AT, LENGTH_OVERHEAD, MAGIC, header_struct
 from kcore_ext.batch.run import spans
 from kcore_ext.log.partition import MAX_VALUE_BYTES
 
@@ -51,7 +51,7 @@ F_SUBDATA: Final = 0x02
 NODE_HEADER_SIZE: Final = 8
 MAX_DEPTH: Final = 32
 SCAN_BYTES: Final = 1 << 20
-HEAD_BYTES: Final = 27
+HEAD_BYTES: Final = LAST_DELTA_AT + 4
 """Number of bytes that identify a batch.
 
 They are the base offset, length, epoch, magic, CRC, attributes and offset delta.
@@ -65,7 +65,7 @@ AFTER_ALL: Final = b"\xff" * (LOG_KEY.size + 1)
 _ZEROS: Final = bytes(4096)
 _NODE: Final = struct.Struct("=HHHH")
 _U64_NATIVE: Final = struct.Struct("=Q")
-_HEAD: Final = struct.Struct(">qiib")
+_HEAD: Final = header_struct("base_offset", "length", "magic")
 
 
 class Salvage:
@@ -421,8 +421,8 @@ class Salvage:
         head = self.read(position, HEAD_BYTES)
         if len(head) < HEAD_BYTES:
             return False
-        found, length, _, magic = _HEAD.unpack_from(head)
-        return bool(found == base and length == size - 12 and magic == 2)
+        found, length, magic = _HEAD.unpack_from(head)
+        return bool(found == base and length == size - LENGTH_OVERHEAD and magic == MAGIC)
 
     def _take_entry(self, name: str, position: int, entry_size: int, tier: Tier, *, reports_damage: bool) -> None:
         """Adds the batches of an entry of the journal.
