@@ -155,8 +155,10 @@ def details(group: Any) -> Any:
     return group.metadata_hash, group.assigned_at_ms, group.static_members, group.subscriptions.resolved, members
 
 
-def compare(source: GroupContext, make: Callable[[], GroupContext], view: Callable[[Any], Any], seed: int) -> None:
-    """Loads the log of `source`, and compactions of it at random batches, and compares the loaded states."""
+def assert_compactions_load_alike(
+    source: GroupContext, make: Callable[[], GroupContext], view: Callable[[Any], Any], seed: int
+) -> None:
+    """Loads the log of `source` and compactions of it at random batches. All must give the same state."""
     batches = batches_of(source)
     whole = view(load(source, batches, make))
     rng = random.Random(seed)
@@ -175,7 +177,9 @@ def test_groups_that_migrate(seed: int) -> None:
         roll.run(25)
         if roll.rng.random() < 0.4:
             roll.stop(roll.clients[0])
-        compare(roll.world, lambda: Roll(seed).world, lambda world: groups_of(world, [GROUP]), seed)
+        assert_compactions_load_alike(
+            roll.world, lambda: Roll(seed).world, lambda world: groups_of(world, [GROUP]), seed
+        )
 
 
 class Members:
@@ -232,7 +236,7 @@ def test_consumer_groups(seed: int) -> None:
     for _ in range(2):
         for _ in range(60):
             members.step()
-        compare(members.world, World, lambda world: groups_of(world, [GROUP]), seed)
+        assert_compactions_load_alike(members.world, World, lambda world: groups_of(world, [GROUP]), seed)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -241,7 +245,9 @@ def test_streams_groups(seed: int) -> None:
     for _ in range(3):
         for _ in range(40):
             model.step()
-        compare(model.world, lambda: StreamsModel(seed).world, lambda world: groups_of(world, ["app"]), seed)
+        assert_compactions_load_alike(
+            model.world, lambda: StreamsModel(seed).world, lambda world: groups_of(world, ["app"]), seed
+        )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -260,7 +266,7 @@ def test_offsets_and_transactions(seed: int) -> None:
             world.end_transaction(rng.choice([7, 8]), commit=rng.random() < 0.6)
         else:
             world.delete_offsets(rng.choice("gh"), {topic: list(parts) for topic, parts in offsets.items()})
-    compare(world, OffsetsContext, offsets_of, seed)
+    assert_compactions_load_alike(world, OffsetsContext, offsets_of, seed)
 
 
 def offsets_of(world: OffsetsContext) -> Any:
