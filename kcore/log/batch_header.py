@@ -6,6 +6,7 @@ from kcore.protocol.batch_layout import CHECKED_FROM, HEADER_BYTES, LENGTH_OVERH
 from kcore_ext.batch.crc32c import crc32c
 
 _CHECKED = header_struct("length", "leader_epoch", "magic", "crc", "attributes", "last_delta")
+_BASE = header_struct("base_offset")
 _LAST = header_struct("base_offset", "last_delta")
 _LAST_AND_TIMESTAMP = header_struct("base_offset", "last_delta", "max_timestamp", "count")
 _EPOCH = header_struct("leader_epoch")
@@ -13,6 +14,11 @@ _SOUND = header_struct("base_offset", "length", "magic", "crc", "last_delta")
 
 unpack_checked = _CHECKED.unpack_from
 """Reads (batch_length, leader_epoch, magic, crc, attributes, last_offset_delta) at a position in a buffer."""
+
+
+def base_offset(batch: bytes | memoryview) -> int:
+    """Returns the offset of the batch's first record; compaction may have removed the record."""
+    return int(_BASE.unpack_from(batch)[0])
 
 
 def last_offset(batch: bytes | memoryview) -> int:

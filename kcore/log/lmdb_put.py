@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kcore.log.batch_header import base_offset
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
@@ -48,21 +49,20 @@ def _append(cursor: Any, sealed: SealedPartition) -> None:
     If LMDB refuses a batch, a batch with this key is already stored: the memory of this process does not match the
     file.
     """
-    batches, bases, number = sealed.batches, sealed.bases, sealed.number
+    batches, number = sealed.batches, sealed.number
+    first = base_offset(batches[0])
     if len(batches) == 1:
-        if not cursor.put(_pack_log_key(number, bases[0]), batches[0], overwrite=False):
-            raise CorruptLogError(sealed.key, bases[0], "a batch is already stored here")
-        present = cursor.prev() and contains(cursor, number, bases[0])
+        if not cursor.put(_pack_log_key(number, first), batches[0], overwrite=False):
+            raise CorruptLogError(sealed.key, first, "a batch is already stored here")
+        present = cursor.prev() and contains(cursor, number, first)
     else:
-        pairs = [(_pack_log_key(number, base), batch) for base, batch in zip(bases, batches, strict=True)]
-        present = is_stored(cursor, number, bases[0])
+        pairs = [(_pack_log_key(number, base_offset(batch)), batch) for batch in batches]
+        present = is_stored(cursor, number, first)
         consumed, added = cursor.putmulti(pairs, overwrite=False)
         if not consumed == added == len(pairs):
-            raise CorruptLogError(
-                sealed.key, bases[0], f"{len(pairs) - added} of {len(pairs)} batches are already stored"
-            )
+            raise CorruptLogError(sealed.key, first, f"{len(pairs) - added} of {len(pairs)} batches are already stored")
     if present:
-        raise CorruptLogError(sealed.key, bases[0], "a batch is already stored here")
+        raise CorruptLogError(sealed.key, first, "a batch is already stored here")
 
 
 def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition) -> None:

@@ -42,7 +42,7 @@ from kcore.log.node_journals import journal_folders, node_folder, node_journal_k
 from kcore.log.salvaged_content import MAX_OFFSET, Batches, KeyRanges, Misplaced, Node, Tier
 from kcore.protocol.batch_layout import HEADER_BYTES, LAST_DELTA_AT, LENGTH_OVERHEAD, MAGIC, header_struct
 from kcore_ext.batch.run import spans
-from kcore_ext.log.partition import MAX_VALUE_BYTES
+from kcore_ext.log.journal import MAX_VALUE_BYTES
 
 P_BRANCH: Final = 0x01
 P_LEAF: Final = 0x02

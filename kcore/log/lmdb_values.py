@@ -13,7 +13,7 @@ from kcore.log.batch_header import end_of_sound
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, U32
 from kcore_ext.batch.run import spans
-from kcore_ext.log.partition import MAX_VALUE_BYTES
+from kcore_ext.log.journal import MAX_VALUE_BYTES
 
 _pack_log_key = LOG_KEY.pack
 

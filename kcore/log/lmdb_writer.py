@@ -224,7 +224,7 @@ class LmdbWriter(LmdbReader):
         if self._uncertain_entry:
             if not moved:
                 if write_set is not None and write_set.is_durable:
-                    journal.restore(write_set)
+                    journal.restore()
                 self._leave_journal()
             else:
                 self._confirm_commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from kcore.log.batch_header import last_offset, offsets_and_timestamp
+from kcore.log.batch_header import base_offset, last_offset, offsets_and_timestamp
 from kcore.log.engine import StagedLogEngine
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
@@ -133,10 +133,11 @@ class MemoryStorage(Storage):
         """Refuses invalid appends before the first change."""
         for sealed in write_set.partitions:
             partition = self._partitions.get(sealed.number)
-            if partition is not None and sealed.bases and sealed.bases[0] < partition.end_offset:
-                raise CorruptLogError(
-                    sealed.key, sealed.bases[0], f"append below the stored end {partition.end_offset}"
-                )
+            if partition is None or not sealed.batches:
+                continue
+            first = base_offset(sealed.batches[0])
+            if first < partition.end_offset:
+                raise CorruptLogError(sealed.key, first, f"append below the stored end {partition.end_offset}")
 
     def _apply(self, write_set: WriteSet) -> None:
         """Writes a write set. Can be repeated after an exception: finished steps change nothing."""
@@ -164,12 +165,13 @@ class MemoryStorage(Storage):
         if sealed.rewrites:
             self._rewrite(partition, sealed.rewrites)
         bases, batches = partition.lists
-        if sealed.bases and partition.end_offset < sealed.end_offset:
-            if not bases or bases[-1] < sealed.bases[0]:
+        if sealed.batches and partition.end_offset < sealed.end_offset:
+            new_bases = [base_offset(batch) for batch in sealed.batches]
+            if not bases or bases[-1] < new_bases[0]:
                 # Batches first: a reader that sees a base offset must find its batch. Batches of an interrupted attempt
                 # have no base offset in the list yet, and are replaced.
                 batches[len(bases) :] = sealed.batches
-                bases.extend(sealed.bases)
+                bases.extend(new_bases)
             partition.end_offset = sealed.end_offset
             partition.size_bytes += sum(map(len, sealed.batches))
         for chunk in sealed.chunks or ():

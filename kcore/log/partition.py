@@ -228,7 +228,6 @@ class StagedPartitionLog(LogCore, PartitionLog):
         else:
             self.end_offset = self.high_watermark
         self._staged = False
-        self._bases = []
         self._batches = []
         self._rewrites = {}
         # A snapshot that lost some of its chunks must begin again.

@@ -33,7 +33,7 @@ from kcore.protocol.batch_layout import (
     header_struct,
 )
 from kcore_ext.batch.crc32c import crc32c
-from kcore_ext.log.partition import MAX_VALUE_BYTES
+from kcore_ext.log.journal import MAX_VALUE_BYTES
 
 if TYPE_CHECKING:
     from kcore.log.repair_plan import Plan

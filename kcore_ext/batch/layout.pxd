@@ -27,7 +27,7 @@ cdef enum:
     TRANSACTIONAL_BIT = 0x10
     CONTROL_BIT = 0x20
     DELETE_HORIZON_BIT = 0x40
-    MAX_SHARED_VALUE = 1338     # of several batches; kcore_ext/log/partition.pyi explains it
+    MAX_SHARED_VALUE = 1338     # of several batches; kcore_ext/log/journal.pyi explains it
 
 
 cdef inline uint64_t zigzag(int64_t value) noexcept nogil:

@@ -12,7 +12,6 @@ cdef class SealedPartition:
     cdef readonly LogCore log
     cdef readonly object key
     cdef readonly uint32_t number
-    cdef readonly list bases
     cdef readonly list batches
     cdef readonly int64_t end_offset
     cdef readonly object meta
@@ -39,7 +38,6 @@ cdef class LogCore:
     cdef public object _meta
     cdef public object _durable_meta
     cdef public SealedPartition _sealed
-    cdef public list _bases
     cdef public list _batches
     cdef public dict _rewrites
     cdef public object _snapshot_writer
@@ -47,7 +45,6 @@ cdef class LogCore:
     cdef public int64_t appended_bytes
 
     cdef int request_round(self) except -1
-    cdef int pair_up(self) except -1
     cdef int64_t put(self, batch, int32_t leader_epoch) except -1
     cdef int64_t put_built(self, BatchBuilder batch, int32_t leader_epoch) except -1
     cdef int64_t stage(self, bytes batch, int32_t last_delta) except -1

@@ -25,7 +25,6 @@ class SealedPartition:
         log: the handle of the partition.
         key: the partition's key.
         number: the partition's number in the store.
-        bases: the base offset of each of `batches`.
         batches: the appended batches.
         end_offset: the end after the last batch.
         meta: the new metadata; None if only batches or chunks were staged.
@@ -39,8 +38,6 @@ class SealedPartition:
     def key(self) -> PartitionKey: ...
     @property
     def number(self) -> int: ...
-    @property
-    def bases(self) -> list[int]: ...
     @property
     def batches(self) -> list[bytes]: ...
     @property
@@ -101,7 +98,6 @@ class LogCore:
     _state: int
     _staged: bool
     _sealed: SealedPartition | None
-    _bases: list[int]
     _batches: list[bytes]
     _rewrites: dict[int, bytes | None]
     _tail: PartitionTail
@@ -152,54 +148,3 @@ class LogCore:
     @abstractmethod
     def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
         """Reads batches that are no longer in memory, as `read` does; `limit` is at most the high watermark."""
-
-def journal_entry(
-    partitions: list[SealedPartition], max_bytes: int, identity: bytes, number: int, flags: int
-) -> bytes | None:
-    """Encodes the new batches of a write set as an entry of the journal. `kcore.log.journal_file` describes the layout.
-
-    Args:
-        partitions: the partitions of the write set.
-        max_bytes: the maximum size of all batches.
-        identity: the 16 bytes that identify the journal.
-        number: the number of the entry in the journal, from 0.
-        flags: the flags of the entry.
-
-    Returns:
-        The entry; None if the batches exceed `max_bytes`, or if the write set has changes other than new batches.
-
-    Raises:
-        SystemError: a partition has more or fewer base offsets than batches.
-        ValueError: the identity does not have 16 bytes.
-    """
-
-def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
-    """Adds the batches of write sets, with their base offsets, to the lists of their partitions.
-
-    The call can be repeated after an exception: it skips batches at or below a partition's last base offset.
-    """
-
-MAX_VALUE_BYTES: Final = 1_338
-"""The maximum size of a value with several batches. Three such values fill a page of LMDB.
-
-Each value costs a call of LMDB, for which the thread releases the GIL and waits for it again. Small batches therefore
-share values.
-
-LMDB stores a value of more than 2,018 bytes in pages that have no key. If the device wrote such a page to a wrong
-place, the value would have sound batches of another partition, and nothing would show this. A smaller value is in one
-page together with its key, so `check_pages` and the order of the keys show such a write.
-"""
-
-def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:
-    """Converts sorted batches to the key-value pairs of the log's storage.
-
-    Consecutive batches of a partition share a value of up to `MAX_VALUE_BYTES`. A larger batch is a value of its own.
-
-    Args:
-        by_number: the result of `sort_batches`.
-
-    Returns:
-        A tuple of two values. The first value is the pairs (key, value), ascending; a key consists of the partition
-        number and the base offset of the first batch in the value. The second value is the size of all batches in
-        journal entries, without entry headers.
-    """

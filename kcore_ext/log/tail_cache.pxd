@@ -8,11 +8,8 @@ from libc.stdint cimport int64_t
 @cython.final
 cdef class PartitionTail:
     cdef list batches               # None in place of a released batch
-    cdef int64_t* bases             # the base offset of each
-    cdef Py_ssize_t room            # the capacity of `bases`
     cdef Py_ssize_t head            # the index of the first batch that was not released
 
-    cdef int push(self, int64_t base, bytes batch) except -1
     cdef int evict_one(self) except -1
     cdef int release_all(self) noexcept
     cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one)
@@ -32,5 +29,5 @@ cdef class TailCache:
     cdef Py_ssize_t first
     cdef Py_ssize_t count
 
-    cdef int take(self, PartitionTail tail, list bases, list batches) except -1
+    cdef int take(self, PartitionTail tail, list batches) except -1
     cdef int remember(self, PartitionTail tail, Py_ssize_t size) except -1

@@ -37,7 +37,7 @@ class TailCache:
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def size_bytes(self) -> int: ...
-    def add(self, tail: PartitionTail, bases: list[int], batches: list[bytes]) -> None:
+    def add(self, tail: PartitionTail, batches: list[bytes]) -> None:
         """Adds a partition's newly committed batches.
 
         Then releases the oldest batches of all partitions until the total size is within the limit. If memory runs out,

@@ -7,21 +7,25 @@ may read: each call of this module completes before another thread gets the inte
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
-from libc.string cimport memmove
 
-from kcore_ext.batch.layout cimport LAST_DELTA_AT
-from kcore_ext.util.byte_order cimport read_int32
+from kcore_ext.batch.layout cimport HEADER_BYTES, LAST_DELTA_AT
+from kcore_ext.util.byte_order cimport read_int32, read_int64
 
 cpdef enum:
     TRIM_THRESHOLD = 256    # released entries at the head of a partition's list before it is rebuilt without them
-    BATCH_OVERHEAD = 64     # memory of a batch besides its bytes: the object, its list entries, its base offset
+    BATCH_OVERHEAD = 64     # memory of a batch besides its bytes: the object, its list entries
 
 cdef enum:
     MAX_FOUND = 15_000      # batches that one read returns, in a few milliseconds
+
+
+cdef inline int64_t base_of(list batches, Py_ssize_t place):
+    """Returns the base offset of a batch, which is the first field of its header."""
+    return read_int64(<unsigned char*>PyBytes_AS_STRING(<bytes>batches[place]))
 
 
 @cython.final
@@ -31,24 +35,8 @@ cdef class PartitionTail:
     def __cinit__(self):
         self.batches = []
 
-    def __dealloc__(self):
-        PyMem_Free(self.bases)
-
     def __len__(self):
         return PyList_GET_SIZE(self.batches) - self.head
-
-    cdef int push(self, int64_t base, bytes batch) except -1:
-        cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
-        cdef int64_t* bases
-        if count == self.room:
-            bases = <int64_t*>PyMem_Realloc(self.bases, (2 * count + 8) * sizeof(int64_t))
-            if bases is NULL:
-                raise MemoryError
-            self.bases = bases
-            self.room = 2 * count + 8
-        self.batches.append(batch)
-        self.bases[count] = base
-        return 0
 
     cdef int evict_one(self) except -1:
         """Releases the oldest batch; does nothing if none is left."""
@@ -65,13 +53,12 @@ cdef class PartitionTail:
             except MemoryError:
                 head = 0  # the list stays longer than needed until the next batch is released
             if head:
-                memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
                 self.head = 0
         return 0
 
     def drop_below(self, int64_t offset):
         cdef Py_ssize_t head = self.head
-        while head < PyList_GET_SIZE(self.batches) and self.bases[head] < offset:
+        while head < PyList_GET_SIZE(self.batches) and base_of(self.batches, head) < offset:
             self.batches[head] = None
             head += 1
         # The cache still counts these batches. Instead of them, it later releases as many newer batches of this
@@ -100,11 +87,11 @@ cdef class PartitionTail:
         cdef Py_ssize_t size = 0
         cdef list found
         cdef bytes batch
-        if low == count or offset < self.bases[low]:
+        if low == count or offset < base_of(self.batches, low):
             return None
         while high - low > 1:
             middle = (low + high) >> 1
-            if self.bases[middle] <= offset:
+            if base_of(self.batches, middle) <= offset:
                 low = middle
             else:
                 high = middle
@@ -113,9 +100,9 @@ cdef class PartitionTail:
             batch = <bytes>self.batches[low]
             # The next base offset is the end of this batch; only the newest batch has to be read for its end.
             if low + 1 < count:
-                end = self.bases[low + 1]
+                end = base_of(self.batches, low + 1)
             else:
-                end = self.bases[low] + read_int32(<unsigned char*>PyBytes_AS_STRING(batch) + LAST_DELTA_AT) + 1
+                end = base_of(self.batches, low) + read_int32(<unsigned char*>PyBytes_AS_STRING(batch) + LAST_DELTA_AT) + 1
             if end > limit:
                 break
             size += PyBytes_GET_SIZE(batch)
@@ -142,20 +129,23 @@ cdef class TailCache:
             self.count -= 1
         PyMem_Free(self.order)
 
-    def add(self, PartitionTail tail not None, list bases not None, list batches not None):
-        self.take(tail, bases, batches)
+    def add(self, PartitionTail tail not None, list batches not None):
+        self.take(tail, batches)
 
-    cdef int take(self, PartitionTail tail, list bases, list batches) except -1:
+    cdef int take(self, PartitionTail tail, list batches) except -1:
         """Adds committed batches. If memory runs out, releases all batches of the tail; readers then use the storage.
         """
-        cdef Py_ssize_t place, size
+        cdef Py_ssize_t size
         cdef PartitionTail oldest
+        cdef bytes batch
         if not self.max_bytes:
             return 0
         try:
-            for place in range(PyList_GET_SIZE(batches)):
-                size = PyBytes_GET_SIZE(batches[place]) + BATCH_OVERHEAD
-                tail.push(bases[place], <bytes>batches[place])
+            for batch in batches:
+                if PyBytes_GET_SIZE(batch) < HEADER_BYTES:
+                    raise ValueError(f"a batch has at least {HEADER_BYTES} bytes, not {PyBytes_GET_SIZE(batch)}")
+                size = PyBytes_GET_SIZE(batch) + BATCH_OVERHEAD
+                tail.batches.append(batch)
                 self.remember(tail, size)
                 self.size_bytes += size
         except MemoryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,10 +14,11 @@ import pytest
 
 from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, journal, journal_file, verify_folder
 from kcore.log.journal import MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_SIZE_BYTES, Batches, Journal
-from kcore.log.journal_file import JOURNAL_BYTES, load_entries, read_file
+from kcore.log.journal_file import ENTRY_HEAD, JOURNAL_BYTES, load_entries, read_file
 from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, U32, U64
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import WriteSet
+from kcore_ext.log.partition import SealedPartition
 from tests.log.batches import batch, contents, key, split, stamped
 from tests.seeds import SEED
 
@@ -369,22 +371,19 @@ def test_no_round_is_written_between_a_move_and_the_record_of_the_move(
 
 def lose_a_round(one: Journal) -> None:
     """Removes the last round from the journal's state in memory, so that the file has one round more."""
-    area = one._areas[-1]
-    area.fresh.pop()
-    area.entries -= 1
+    one._areas[-1].entries.pop()
 
 
 def lose_batches(one: Journal) -> None:
-    """Removes the batches of the last round from the journal's state in memory, but not from its count of rounds."""
-    one._areas[-1].fresh.pop()
+    """Removes the batches of the last round from the journal's state in memory, but not the round."""
+    entries = one._areas[-1].entries
+    entries[-1] = entries[-1][: ENTRY_HEAD.size]
 
 
 def forget_a_round(one: Journal) -> None:
     """Resets the journal's state in memory to the time before the last round, which is in the file."""
     area = one._areas[-1]
-    size = sum(16 + len(data) for part in area.fresh.pop().partitions for data in part.batches)
-    area.entries -= 1
-    area.size_bytes -= 32 + size
+    area.size_bytes -= len(area.entries.pop())
 
 
 @pytest.mark.parametrize("harm", [lose_a_round, lose_batches, forget_a_round])
@@ -425,6 +424,18 @@ def test_rounds_lost_by_the_journal_file_are_moved_from_memory(engine: LmdbLogEn
     again.close()
 
 
+def test_no_write_set_is_kept_for_the_garbage_collector(engine: LmdbLogEngine) -> None:
+    append_rounds(engine, 20)
+    kept = [each for each in gc.get_objects() if isinstance(each, WriteSet | SealedPartition) and is_of(each, engine)]
+    assert kept == []
+
+
+def is_of(each: WriteSet | SealedPartition, engine: LmdbLogEngine) -> bool:
+    """Returns True if a write set or its part belongs to an engine."""
+    parts = each.partitions if isinstance(each, WriteSet) else [each]
+    return any(part.log._engine is engine for part in parts)
+
+
 @pytest.mark.parametrize("sorted_first", [False, True])
 def test_rounds_whose_sorting_ran_out_of_memory_are_sorted_again(
     sorted_first: bool, engine: LmdbLogEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -437,8 +448,8 @@ def test_rounds_whose_sorting_ran_out_of_memory_are_sorted_again(
         stored = [one + other for one, other in zip(stored, more, strict=True)]
     real = journal.sort_batches
 
-    def sort_some(rounds: list[WriteSet], by_number: Batches) -> None:
-        real(rounds[:1], by_number)
+    def sort_some(entries: list[bytes], by_number: Batches) -> None:
+        real(entries[:1], by_number)
         raise MemoryError
 
     monkeypatch.setattr(journal, "sort_batches", sort_some)

@@ -387,7 +387,7 @@ def test_memory_that_lacks_a_round_of_the_full_area_stops_all_writes(
     engine: LmdbLogEngine, folder: Path, later: Later
 ) -> None:
     stored = grow(engine, 1 + ROUNDS + 1)
-    engine._storage._journal._areas[0].fresh.pop()  # type: ignore[attr-defined]
+    engine._storage._journal._areas[0].entries.pop()  # type: ignore[attr-defined]
     later.run()
     engine.open(key()).append(batch(), 0)
     with pytest.raises(LogError, match="must be opened again"):

@@ -195,8 +195,8 @@ def test_a_round_written_on_another_thread_is_readable_after_it_is_finished(stor
 def test_the_tail_holds_the_newest_batches_within_its_bound() -> None:
     cache, first, second = TailCache((81 + BATCH_OVERHEAD) * 10), PartitionTail(), PartitionTail()
     stored = [stamped(batch(2), 2 * at, 0) for at in range(12)]
-    cache.add(first, [0, 2, 4, 6], stored[:4])
-    cache.add(second, [0, 2, 4, 6, 8, 10, 12, 14], stored[:8])
+    cache.add(first, stored[:4])
+    cache.add(second, stored[:8])
     assert cache.size_bytes == (81 + BATCH_OVERHEAD) * 10
     assert first.read(3, 8, 1 << 20, True) is None
     assert first.read(4, 8, 1 << 20, True) == stored[2:4]
@@ -208,12 +208,19 @@ def test_the_tail_holds_no_references_to_evicted_batches() -> None:
     cache, tail = TailCache((81 + BATCH_OVERHEAD) * 4), PartitionTail()
     count = TRIM_THRESHOLD * 3
     for at in range(count):
-        cache.add(tail, [at], [stamped(batch(), at, 0)])
+        cache.add(tail, [stamped(batch(), at, 0)])
     assert len(tail) == 4
     assert tail.read(count - 4, count, 1 << 20, True) == [stamped(batch(), at, 0) for at in range(count - 4, count)]
     assert tail.read(count - 5, count, 1 << 20, True) is None
-    cache.add(tail, [count], [stamped(batch(size_bytes=1000), count, 0)])
+    cache.add(tail, [stamped(batch(size_bytes=1000), count, 0)])
     assert cache.size_bytes == 0
+
+
+def test_the_tail_refuses_bytes_without_a_batch_header() -> None:
+    cache, tail = TailCache(1 << 20), PartitionTail()
+    with pytest.raises(ValueError, match=r"^a batch has at least 61 bytes, not 60$"):
+        cache.add(tail, [bytes(60)])
+    assert (len(tail), cache.size_bytes) == (0, 0)
 
 
 def test_a_stored_batch_that_does_not_fit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +245,7 @@ def test_a_stored_batch_that_does_not_fit_is_not_read(tmp_path: Path, monkeypatc
 def test_one_read_returns_a_bounded_number_of_batches() -> None:
     tail, cache = PartitionTail(), TailCache(1 << 30)
     count = 15_010
-    cache.add(tail, list(range(count)), [bytes(batch(1))] * count)
+    cache.add(tail, [stamped(batch(1), at, 0) for at in range(count)])
     assert [len(tail.read(start, count, 1 << 30, True) or ()) for start in (0, 9, 10, 15_000)] == [
         15_000, 15_000, 15_000, 10,
     ]  # fmt: skip

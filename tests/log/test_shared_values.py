@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import lmdb
@@ -14,10 +15,16 @@ from hypothesis import strategies as st
 
 from kcore.log import CorruptLogError, LmdbLogEngine, LogError, verify_folder
 from kcore.log.repair import repair_folder
-from kcore_ext.log.partition import MAX_VALUE_BYTES, log_pairs
+from kcore_ext.log.journal import MAX_VALUE_BYTES, log_pairs, sort_batches
 from tests.log.batches import AnyRecords, batch, contents, key, split, stamped
 
 COUNT = 120
+
+
+def entry_of(batches: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Returns entry 7 of a journal with the batches, which are given as (partition number, base offset, bytes)."""
+    data = b"".join(struct.pack(">IQI", number, base, len(batch)) + batch for number, base, batch in batches)
+    return struct.pack(">IIII16x", 0, len(data), 7, 0) + data
 
 
 @given(st.lists(st.lists(st.integers(61, 3 * MAX_VALUE_BYTES // 2), max_size=12), max_size=4))
@@ -26,6 +33,10 @@ def test_consecutive_batches_fill_values_up_to_the_limit(sizes: list[list[int]])
         3 * number: [(10 * place, bytes([number]) * size) for place, size in enumerate(batches)]
         for number, batches in enumerate(sizes)
     }
+    entries = [
+        entry_of((number, *batches[place]) for number, batches in by_number.items() if place < len(batches))
+        for place in range(12)
+    ]
     expected: list[tuple[bytes, bytes]] = []
     for number, batches in by_number.items():
         group: list[tuple[int, bytes]] = []
@@ -34,7 +45,23 @@ def test_consecutive_batches_fill_values_up_to_the_limit(sizes: list[list[int]])
                 expected.append((struct.pack(">IQ", number, group[0][0]), b"".join(each for _, each in group)))
                 group = []
             group.append((base, data))
-    assert log_pairs(by_number) == (expected, sum(16 + size for batches in sizes for size in batches))
+    firsts = [(number, 0) for number, batches in by_number.items() if batches]
+    assert log_pairs(entries) == (expected, firsts, sum(16 + size for batches in sizes for size in batches))
+    assert log_pairs([*entries[::-1], *entries]) == log_pairs(entries), "a batch counts once"
+
+
+@given(st.integers(0, 32 + 2 * (16 + 61) - 1))
+def test_an_entry_that_ends_within_a_batch_is_refused(size: int) -> None:
+    entry = entry_of([(1, 0, bytes(61)), (2, 5, bytes(61))])[:size]
+    if size in (32, 32 + 16 + 61):
+        assert log_pairs([entry])[1] == [(1, 0)][: size > 32]
+        return
+    error = f"entry 7 ends within a batch, after {(size - 32) % (16 + 61)} bytes"
+    if size < 32:
+        error = f"an entry of {size} bytes; the head alone has 32 bytes"
+    for read in (log_pairs, lambda entries: sort_batches(entries, {})):
+        with pytest.raises(ValueError, match=f"^{error}$"):
+            read([entry])
 
 
 @pytest.fixture

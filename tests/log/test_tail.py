@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore_ext.log.partition import journal_entry, log_pairs, sort_batches
+from kcore_ext.log.journal import journal_entry, log_pairs, sort_batches
 from kcore_ext.log.tail_cache import BATCH_OVERHEAD, PartitionTail, TailCache
 from tests.log.batches import batch, key, stamped
 from tests.log.conftest import Store
@@ -91,7 +91,7 @@ def test_the_tail_equals_its_reference_implementation(steps: list[tuple[str, int
                     (ends[at], ends[at] + records, stamped(batch(records, size_bytes=size_bytes), ends[at], 0))
                 )
                 ends[at] += records
-            cache.add(tails[at], [base for base, _, _ in entries], [data for _, _, data in entries])
+            cache.add(tails[at], [data for _, _, data in entries])
             reference_cache.add(plain[at], entries)
             assert cache.size_bytes == reference_cache.size_bytes
         elif step == "drop":
@@ -112,7 +112,7 @@ def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) 
     names = [key(partition=partition) for partition in range(3)]
     logs = [engine.open(name) for name in names]
     engine.commit()
-    rounds = []
+    entries = []
     appended: list[list[tuple[int, bytes]]] = [[], [], []]
     for turn in range(4):
         for number, log in enumerate(logs[turn % 2 :], turn % 2):
@@ -123,9 +123,9 @@ def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) 
         identity = bytes(range(100, 116))
         entry = journal_entry(sealed.partitions, 1 << 20, identity, turn, 1)
         batches = b"".join(
-            part.number.to_bytes(4, "big") + base.to_bytes(8, "big") + len(data).to_bytes(4, "big") + data
+            part.number.to_bytes(4, "big") + data[:8] + len(data).to_bytes(4, "big") + data
             for part in sealed.partitions
-            for base, data in zip(part.bases, part.batches, strict=True)
+            for data in part.batches
         )
         rest = len(batches).to_bytes(4, "big") + turn.to_bytes(4, "big") + (1).to_bytes(4, "big") + identity + batches
         # The first round begins the partitions' epochs, whose metadata the journal cannot store.
@@ -135,19 +135,20 @@ def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) 
         assert journal_entry(sealed.partitions, size - 1, identity, turn, 1) is None
         with pytest.raises(ValueError, match="an identity has 16 bytes"):
             journal_entry(sealed.partitions, size, identity[1:], turn, 1)
-        rounds.append(sealed)
+        entries.append(bytes(32) + batches)
         engine.write(sealed)
         engine.finish(sealed)
     by_number: dict[int, list[tuple[int, bytes]]] = {}
-    sort_batches(rounds[:2], by_number)
-    sort_batches(rounds[2:], by_number)
-    numbers = {part.key: part.number for part in rounds[0].partitions}
+    sort_batches(entries[:2], by_number)
+    sort_batches(entries[2:], by_number)
+    numbers = {log.key: log._number for log in logs}
     assert by_number == {numbers[name]: appended[at] for at, name in enumerate(names)}
     pairs = [
         (number.to_bytes(4, "big") + batches[0][0].to_bytes(8, "big"), b"".join(data for _, data in batches))
         for number, batches in sorted(by_number.items())
     ]
-    assert log_pairs(by_number) == (pairs, sum(16 + len(data) for batches in appended for _, data in batches))
+    firsts = [(number, batches[0][0]) for number, batches in sorted(by_number.items())]
+    assert log_pairs(entries) == (pairs, firsts, sum(16 + len(data) for batches in appended for _, data in batches))
     before = {number: list(batches) for number, batches in by_number.items()}
-    sort_batches(rounds, by_number)
+    sort_batches(entries, by_number)
     assert by_number == before, "a repeated call adds nothing"

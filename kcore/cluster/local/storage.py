@@ -11,7 +11,7 @@ from kcore.cluster.local.locks import FileLock
 from kcore.cluster.local.rows import Rows
 from kcore.cluster.local.wake import notify
 from kcore.cluster.store import METADATA
-from kcore.log.batch_header import last_offset
+from kcore.log.batch_header import base_offset, last_offset
 from kcore.log.errors import CorruptLogError, FencedWriteError, LogClosedError, LogError, UnknownOutcomeError
 from kcore.log.interface import Finding, PartitionKey
 from kcore.log.journal import NO_IDENTITY, Journal
@@ -440,7 +440,7 @@ class LocalStorage(LmdbReader, SharedStorage):
             # No other process has moved the journal: this process has the acknowledged batches in memory, and the
             # uncertain entry becomes invalid.
             if write_set is not None and write_set.is_durable:
-                journal.restore(write_set)
+                journal.restore()
             self._environment.transact(
                 lambda txn: journal.move(txn, self._environment, begin=True, trusted=True), "leaving the journal"
             )
@@ -453,7 +453,7 @@ class LocalStorage(LmdbReader, SharedStorage):
         """Returns True if another process has moved the entry of a write set to the log."""
         sealed = next(one for one in write_set.partitions if one.batches)
         with txn.cursor(self._environment.log_db) as cursor:
-            return find_batch(cursor, sealed.number, sealed.bases[0]) == sealed.batches[0]
+            return find_batch(cursor, sealed.number, base_offset(sealed.batches[0])) == sealed.batches[0]
 
     def _confirm(self) -> None:
         """Commits once more, so that both meta pages of LMDB include a transaction whose result was unknown."""

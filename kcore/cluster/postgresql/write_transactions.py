@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcore.cluster.postgresql import statements as sql
 from kcore.cluster.postgresql.arrays import encode_byte_strings, encode_integers
 from kcore.cluster.store import METADATA, METADATA_NUMBER
-from kcore.log.batch_header import offsets_and_timestamp
+from kcore.log.batch_header import base_offset, offsets_and_timestamp
 from kcore.log.errors import FencedWriteError
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ class WriteTransaction:
 
     def expected_bases(self) -> list[tuple[int, int]]:
         """Returns (number, base offset of the first batch) of each partition to which the write set appends."""
-        return [(sealed.number, sealed.bases[0]) for sealed in self.write_set.partitions if sealed.bases]
+        return [
+            (sealed.number, base_offset(sealed.batches[0])) for sealed in self.write_set.partitions if sealed.batches
+        ]
 
     def append_parameters(self, session: int) -> tuple[list[bytes], int]:
         """Returns the parameters of `APPEND` for a transaction that only appends batches.

@@ -120,7 +120,7 @@ class TransactionWriter:
     def _stored(self, transaction: WriteTransaction) -> None:
         """Records that a transaction is stored."""
         for sealed in transaction.write_set.partitions:
-            if sealed.bases:
+            if sealed.batches:
                 self._ends[sealed.number] = sealed.end_offset
         if transaction.number:
             self._last_number = transaction.number

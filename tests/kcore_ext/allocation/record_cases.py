@@ -258,8 +258,8 @@ def log_tail() -> Attempt:
     batches = [_batch(n, 1) for n in range(100)]
 
     def action() -> None:
-        for n, batch in enumerate(batches):
-            cache.add(tail, [n], [batch])
+        for batch in batches:
+            cache.add(tail, [batch])
 
     def check(succeeded: bool) -> None:
         first_kept = next((n for n in range(100) if tail.read(n, 1000, 1 << 20, True)), 100)

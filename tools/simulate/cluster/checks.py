@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.cluster.store import METADATA
+from kcore.log.batch_header import base_offset
 from kcore.log.interface import PartitionKey
 from kcore.runtime import ShardState
 from tools.simulate.checkers.checks import Checks
@@ -139,11 +140,12 @@ class ClusterChecks(Checks):
                 f"node {writer} writes to {sealed.key} in epoch {epoch}",
             )
             stored = cluster.data.look_up(sealed.key)
-            if sealed.bases and stored is not None:
+            if sealed.batches and stored is not None:
+                first = base_offset(sealed.batches[0])
                 self.require(
-                    sealed.bases[0] == stored.end_offset,
+                    first == stored.end_offset,
                     "log format",
-                    f"node {writer} writes {sealed.key}@{sealed.bases[0]} after {stored.end_offset}",
+                    f"node {writer} writes {sealed.key}@{first} after {stored.end_offset}",
                 )
 
     # ---- the end
