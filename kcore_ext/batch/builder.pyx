@@ -36,7 +36,8 @@ from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
 
 cdef enum:
     HIGHEST_CODEC = 4
-    FIRST_CAPACITY = 2048  # about ten coordinator records; each growth copies the buffer
+    FIRST_CAPACITY = 512    # four coordinator records; Python's allocator is fast up to this size
+    GROWTH = 4              # each growth copies the buffer
     MARKER_BYTES = 128  # more than an end marker needs
     INT32_MAX = 0x7FFFFFFF
 
@@ -272,7 +273,7 @@ cdef class BatchBuilder:
         return put_varint(at, key_size)
 
     cdef int reserve(self, Py_ssize_t size) except -1:
-        """Reserves `size` more bytes for records, by doubling the buffer."""
+        """Reserves `size` more bytes for records."""
         cdef Py_ssize_t capacity = self.capacity
         cdef unsigned char* records
         if self.records_size + size <= capacity:
@@ -280,7 +281,7 @@ cdef class BatchBuilder:
         if not capacity:
             capacity = min(FIRST_CAPACITY, self.max_size_bytes)
         while capacity < self.records_size + size:
-            capacity *= 2
+            capacity *= GROWTH
         records = <unsigned char*>PyMem_Realloc(self.records, capacity)
         if records is NULL:
             raise MemoryError
