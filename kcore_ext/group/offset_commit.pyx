@@ -23,7 +23,6 @@ from kcore_ext.group.encoded_commit cimport (
 from kcore_ext.group.offset_block cimport CommitTemplate, OffsetBlock, block_of, plan_of
 from kcore_ext.group.offset_fetch cimport OffsetTables
 from kcore_ext.runtime.encoded cimport UNREADABLE, EncodedRequest, encoded_request
-from kcore_ext.runtime.outcome cimport Outcome, outcome_of
 from kcore_ext.runtime.shard cimport MachineCore, ShardCore, ready_shard
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
 from kcore_ext.runtime.topics cimport topic_by_id, topic_by_name
@@ -401,7 +400,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         tables.counters.commits += block.count
         self.served += 1
         self.served_encoded += encoded is not NULL
-        return shard.write_and_respond(self._api, context, request, outcome_of(block, template.response))
+        return shard.write_and_respond(self._api, context, request, block, template.response, -1, -1)
 
     cdef bint _accepted(self, OffsetTables tables, object context, object request, CommitTemplate template,
                         object group_id, int64_t generation_id, object member_id, object instance_id) except -1:
@@ -484,7 +483,6 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         cdef ShardCore shard
         cdef OffsetTables tables
         cdef OffsetBlock block
-        cdef Outcome outcome
         if type_of(<PyObject*>request) is not self._request.type:
             return None
         group_id = read(request, self._request, GROUP_ID)
@@ -516,11 +514,10 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         if block is None:
             return None
         tables.counters.commits += block.count
-        outcome = outcome_of(block, template.response)
-        outcome.producer_id = producer_id
-        outcome.producer_epoch = producer_epoch
         self.served += 1
-        return shard.write_and_respond(self._api, context, request, outcome)
+        return shard.write_and_respond(
+            self._api, context, request, block, template.response, producer_id, producer_epoch
+        )
 
     cdef bint _accepted(self, OffsetTables tables, object context, object request, object group_id,
                         CommitTemplate template) except -1:

@@ -11,8 +11,6 @@ cdef class Outcome:
     cdef readonly int64_t producer_id
     cdef readonly int producer_epoch
 
-cdef Outcome outcome_of(object records, object reply)   # without a producer
-
 
 ctypedef object (*Arrival)(object waiter, object response)
 

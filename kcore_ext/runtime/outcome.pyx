@@ -39,14 +39,6 @@ cdef class Outcome:
         return f"Outcome({self.records!r}, {self.reply!r}, {self.producer_id}, {self.producer_epoch})"
 
 
-cdef Outcome outcome_of(object records, object reply):
-    cdef Outcome outcome = Outcome.__new__(Outcome)
-    outcome.records = records
-    outcome.reply = reply
-    outcome.producer_id = outcome.producer_epoch = -1
-    return outcome
-
-
 @cython.freelist(256)
 cdef class Pending:
     """Documented in outcome.pyi."""

@@ -70,11 +70,14 @@ cdef class ShardCore(ParticipantCore):
     cdef public int32_t leader_epoch
 
     cpdef object write(self, Outcome outcome)
-    cdef object append(self, Outcome outcome)
+    cdef object append(self, object records, int64_t producer_id, int producer_epoch)
+    cdef object _append_transactional(self, object records, object encoded, int64_t producer_id, int producer_epoch)
     cdef int set_codec(self, BatchBuilder batch) except -1
     cdef int enlist(self) except -1
     cdef bint seal_batch(self) except -1
-    cdef object write_and_respond(self, api, context, request, Outcome outcome)
+    cdef object write_and_respond(
+        self, api, context, request, records, response, int64_t producer_id, int producer_epoch
+    )
     cdef object when_durable(self, api, context, request, response)
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1
     cdef int collect(self, BatchBuilder batch, object records) except -1

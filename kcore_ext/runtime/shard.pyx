@@ -12,7 +12,7 @@ the traceback was made, the traceback is NULL, and its release ends the process.
 """
 
 cimport cython
-from cpython.dict cimport PyDict_Contains, PyDict_SetItem
+from cpython.dict cimport PyDict_SetDefault
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker, non_transactional_builder, transactional_builder
@@ -119,17 +119,16 @@ cdef class PipelineCore:
 
     cpdef enlist(self, participant):
         cdef bint allows_background_commit
-        if not PyDict_Contains(self._participants, participant):
-            # All calls that may raise come first: a participant is enlisted completely or not at all.
-            if isinstance(participant, ParticipantCore):
-                allows_background_commit = (<ParticipantCore>participant).allows_background_commit
-            else:
-                allows_background_commit = participant.allows_background_commit
-            if self._on_dirty is not None and len(self._participants) == 0:
-                self._on_dirty()
-            PyDict_SetItem(self._participants, participant, None)
-            if not allows_background_commit:
-                self.allows_background_commit = False
+        # All calls that may raise come first: a participant is enlisted completely or not at all.
+        if isinstance(participant, ParticipantCore):
+            allows_background_commit = (<ParticipantCore>participant).allows_background_commit
+        else:
+            allows_background_commit = participant.allows_background_commit
+        if self._on_dirty is not None and len(self._participants) == 0:
+            self._on_dirty()
+        PyDict_SetDefault(self._participants, participant, None)
+        if not allows_background_commit:
+            self.allows_background_commit = False
 
     cpdef respond_after_commit(self, Pending pending, response):
         self._responses.append(pending)
@@ -219,7 +218,7 @@ cdef class ShardCore:
             outcome = <Outcome>result
             result = outcome.reply
             if len(outcome.records):
-                refused = self.append(outcome)
+                refused = self.append(outcome.records, outcome.producer_id, outcome.producer_epoch)
                 if refused is not None:
                     return self._refuse(api, context, request, result, refused)
         if self._outbox:
@@ -233,19 +232,21 @@ cdef class ShardCore:
             result = pending.response
         return self.when_durable(api, context, request, result)
 
-    cdef object write_and_respond(self, api, context, request, Outcome outcome):
-        """Appends the records in the outcome of a fast path. Returns the response, which waits for the commit.
+    cdef object write_and_respond(
+        self, api, context, request, records, response, int64_t producer_id, int producer_epoch
+    ):
+        """Appends the records of a fast path, and returns its response, which waits for the commit.
 
         The shard must be active and have no responses to release, as `ready_shard` checks.
         """
         cdef Pending pending
-        refused = self.append(outcome)
+        refused = self.append(records, producer_id, producer_epoch)
         if refused is not None:
-            return self._refuse(api, context, request_of(request), outcome.reply, refused)
+            return self._refuse(api, context, request_of(request), response, refused)
         if self._outbox:
             self._release()
         pending = pending_of(api, context, request)
-        pending.after_commit = outcome.reply
+        pending.after_commit = response
         self._pipeline._responses.append(pending)
         return pending
 
@@ -269,7 +270,7 @@ cdef class ShardCore:
     cpdef object write(self, Outcome outcome):
         if not self._active:
             return self.refusal
-        refused = self.append(outcome)
+        refused = self.append(outcome.records, outcome.producer_id, outcome.producer_epoch)
         if refused is not None:
             self._unwritten(outcome.records, refused)
         if self._outbox:
@@ -277,17 +278,18 @@ cdef class ShardCore:
         return refused
 
     def _append(self, Outcome outcome not None):
-        return self.append(outcome)
+        return self.append(outcome.records, outcome.producer_id, outcome.producer_epoch)
 
-    cdef object append(self, Outcome outcome):
-        cdef object records = outcome.records
+    cdef object append(self, object records, int64_t producer_id, int producer_epoch):
+        """Adds records to the round and applies them to memory. Returns None, or the reason of a refusal."""
+        cdef object encoded = records
         cdef object refused = None
         cdef Py_ssize_t size
         cdef BatchBuilder batch
         cdef PipelineCore pipeline = self._pipeline
         if type(records) is list:
             try:
-                records = EncodedRecords(records)
+                encoded = EncodedRecords(records)
             except Exception as error:
                 refused = self._unencodable(error)
             if refused is not None:
@@ -295,11 +297,11 @@ cdef class ShardCore:
         if type(records) is OffsetBlock:
             size = HEADER_BYTES + (<OffsetBlock>records).size_bytes
         else:
-            size = HEADER_BYTES + <Py_ssize_t>records.size_bytes
+            size = HEADER_BYTES + <Py_ssize_t>encoded.size_bytes
         if size > self._max_batch_bytes:
             return self._too_large(size)
-        if outcome.producer_id >= 0:
-            return self._append_transactional(outcome, records)
+        if producer_id >= 0:
+            return self._append_transactional(records, encoded, producer_id, producer_epoch)
         batch = self._batch
         if batch is not None and HEADER_BYTES + batch.records_size + size > self._max_batch_bytes:
             if not self.seal_batch():
@@ -314,20 +316,20 @@ cdef class ShardCore:
             self._batch = batch
         pipeline.changing += 1
         try:
-            self.replay(outcome.records, -1, self._next_offset)
+            self.replay(records, -1, self._next_offset)
         except Exception as error:
             refused = self._mark_for_reload(error)
         if refused is None:
             try:
-                self.collect(batch, records)
+                self.collect(batch, encoded)
             except Exception as error:
                 refused = self._not_replayed(error)
         if refused is None:
-            self._next_offset += len(outcome.records)
+            self._next_offset += len(records)
         pipeline.changing -= 1
         return refused
 
-    def _append_transactional(self, Outcome outcome not None, records):
+    cdef object _append_transactional(self, object records, object encoded, int64_t producer_id, int producer_epoch):
         """Writes the records as a separate batch. Stages it before the replay, because the log may refuse the epoch."""
         cdef BatchBuilder batch
         cdef int64_t base_offset = 0
@@ -336,11 +338,11 @@ cdef class ShardCore:
         if not self.seal_batch():
             return self._lost
         batch = transactional_builder(
-            self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
+            self._max_batch_bytes, self._now.wall_ms, producer_id, producer_epoch
         )
         if self._codec:
             self.set_codec(batch)
-        self.collect(batch, records)
+        self.collect(batch, encoded)
         self.enlist()
         pipeline.changing += 1
         try:
@@ -349,7 +351,7 @@ cdef class ShardCore:
             refused = self._refused_by_log(error)
         if refused is None:
             try:
-                self.replay(outcome.records, outcome.producer_id, base_offset)
+                self.replay(records, producer_id, base_offset)
             except Exception as error:
                 refused = self._not_replayed(error)
         pipeline.changing -= 1

@@ -12,7 +12,7 @@ from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
-from kcore_ext.runtime.outcome cimport Pending, outcome_of, pending_of
+from kcore_ext.runtime.outcome cimport Pending, pending_of
 from kcore_ext.runtime.shard cimport PipelineCore, ShardCore, ready_shard
 from kcore_ext.share.states cimport ShareState, ShareStates
 from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
@@ -113,7 +113,7 @@ cdef class StateWriter:
         if not shard._active or complete_count > MAX_COUNT:
             return None
         pending = pending_of(self._api, None, None)
-        if shard.append(outcome_of(self.update_of(start_offset, complete_count, batches), None)) is not None:
+        if shard.append(self.update_of(start_offset, complete_count, batches), -1, -1) is not None:
             return None
         PipelineCore.respond_after_commit(shard._pipeline, pending, 0)
         return pending

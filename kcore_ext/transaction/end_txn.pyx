@@ -8,7 +8,6 @@ from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from kcore_ext.runtime.outcome cimport outcome_of
 from kcore_ext.codec.fields cimport FieldLayout, read, type_of
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.transaction.transaction cimport ONGOING, Transaction, prepare
@@ -85,7 +84,7 @@ cdef class EndTxnFastPath:
         response = self._response.make(identity)
         self.served += 1
         response = shard.write_and_respond(
-            self._api, context, request, outcome_of(machine.block(transactional_id, transaction), response)
+            self._api, context, request, machine.block(transactional_id, transaction), response, -1, -1
         )
         machine.send_prepared()
         return response
