@@ -79,8 +79,8 @@ ABOUT = {
     "Share partitions on their leader": "The leader of a partition delivers its records to each share group through a "
     "share partition (KIP-932). If a share partition has failed or was fenced, the leader removes it, and the next "
     "ShareFetch creates a new one.",
-    "Transactions": "These are the states of a transactional id. Requests never see two of them: `PrepareEpochFence` "
-    "exists only within one decision, and an id in the state `Dead` has expired and is deleted.",
+    "Transactions": "These are the states of a transactional id. No response shows `PrepareEpochFence`, which exists "
+    "only within one decision, or `Dead`: an id in this state has expired and is deleted.",
     "Shards": "A shard replays its log while it is `loading`, and serves requests while it is `active`. A `failed` "
     "shard may load again.",
     CLASSIC_CLIENT: "These are the states of a member in kcore's own client. In `Preparing` and `Leaving`, the "

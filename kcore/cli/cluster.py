@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="fence the node even if its lease has not expired; it may serve reads until the lease expires",
     )
     moving = actions.add_parser(
-        "move", help="move a partition to another leader; the present leader finishes its work first"
+        "move", help="move a partition to another leader; the present leader first commits its pending writes"
     )
     spreading = actions.add_parser("rebalance", help="let the controller spread the leaders evenly over the nodes")
     for action in (creating, showing, draining, fencing, moving, spreading):

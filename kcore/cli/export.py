@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data",
         nargs="*",
         metavar="DIR",
-        help="a data folder or a broker's log folder; or the word verify and the folder of an export",
+        help="a data folder or a broker's log folder. To verify an export: the word verify, and then its folder",
     )
     target.add_bootstrap(parser)
     parser.add_argument(

@@ -11,7 +11,9 @@ from kcore.inspect.transactions import named_partitions, stable_offsets
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    describing = actions.add_parser("describe", help="show the state of every producer that a partition keeps")
+    describing = actions.add_parser(
+        "describe", help="show the producers of partitions, with their epochs and sequences"
+    )
     describing.add_argument("--topic", required=True, help="the topic")
     describing.add_argument("--partition", type=int, help="the partition; default: all of the topic")
     target.add_arguments(describing)

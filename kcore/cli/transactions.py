@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listing.add_argument("--pattern", metavar="RE2", help="only ids that this regular expression matches completely")
     describing = actions.add_parser(
-        "describe", help="show the partitions of transactions, and the offsets that each transaction holds back"
+        "describe",
+        help="show the partitions of transactions, and the offsets that read_committed consumers cannot read",
     )
     describing.add_argument(
         "--id", action="append", default=[], help="a transactional id (may be repeated); default: all"

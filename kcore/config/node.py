@@ -251,7 +251,7 @@ class Config(ConfigValues):
     transactional_id_expiration_ms: int = setting(604_800_000, "Retention time of an unused transactional id.", low=1)
     transaction_partition_verification_enable: bool = setting(
         True,
-        "If true, a partition asks the transaction coordinator before it appends the first batch of a transaction.",
+        "If true, a partition verifies a transaction with its coordinator before it appends the first batch.",
         dynamic=True,
     )
     producer_id_expiration_ms: int = setting(
@@ -432,9 +432,9 @@ class Config(ConfigValues):
     kcore_max_fetch_session_partitions: int = setting(
         500_000,
         "Maximum number of partitions of all fetch sessions together. A client whose session would exceed this limit "
-        "gets no session, and must name all its partitions in each request. The limit "
-        "max.incremental.fetch.session.cache.slots has the same effect. One session has at most "
-        "kcore.max.request.elements partitions.",
+        "gets no session, and must name all its partitions in each request. The same applies to a client above the "
+        "limit max.incremental.fetch.session.cache.slots. One session has at most kcore.max.request.elements "
+        "partitions.",
         low=0,
     )
     max_request_partition_size_limit: int = setting(
@@ -528,7 +528,7 @@ class Config(ConfigValues):
     kcore_max_request_bytes: int = setting(
         8_388_608,
         "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. If "
-        "twice message.max.bytes is more, this is the maximum instead, so that the largest records of a group fit.",
+        "twice message.max.bytes is more, that is the maximum instead, so that a group can write its largest records.",
         low=65_536,
     )
     kcore_max_request_memory_bytes: int = setting(

@@ -138,7 +138,8 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "share-start-offset-decreased": Kind(
         WARNING,
-        "a share partition's start offset is lower than before: Kafka before 4.4 accepts such a late write",
+        "a share partition's start offset is lower than before: Kafka before 4.4 accepts a delayed write that moves it "
+        "back",
         "its state was initialized again",
     ),
     "delivery-count-decreased": Kind(
@@ -153,7 +154,7 @@ KINDS: Final[dict[str, Kind]] = {
     "share-state-without-group": Kind(
         WARNING,
         "a share partition has a state, and no group lists it",
-        "partitions of `__consumer_offsets` are missing, compacted or damaged; the state is newer than the ends of "
+        "partitions of `__consumer_offsets` are missing, compacted or damaged, or the state is newer than the ends of "
         "their logs",
     ),
     "share-initialization-not-completed": Kind(
