@@ -212,7 +212,7 @@ async def _serve(config: Config, forgetful: bool) -> int:
         raise ConfigError(f"{place_of_listeners(config)}: {error}") from None
     warn_of_unused_settings(config)
     if forgetful:
-        logger.warning("no data folder (--data DIR): all data is in memory and will be lost when this process ends")
+        logger.warning("server: no data folder (--data DIR); all data is in memory, and is lost when this process ends")
     COLLECTOR.start()
     try:
         engine = Engine.open(config, wait=False)

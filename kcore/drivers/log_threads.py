@@ -79,9 +79,9 @@ class JournalMover:
                 thread = self._thread = Writer("kcore-journal")
             except RuntimeError as error:
                 logger.warning(
-                    "driver: cannot start the thread that moves journal entries to the log %s: %s; from now on, the "
-                    "next commit after the journal is full moves the entries, and takes longer; check the process's "
-                    "limit of threads (ulimit -u), and restart kcore",
+                    "driver: cannot start the thread that moves journal entries to the log %s: %s; from now on, a "
+                    "commit that finds the journal full moves the entries itself, and takes longer; check the "
+                    "process's limit of threads (ulimit -u), and restart kcore",
                     self._log.name,
                     error,
                 )

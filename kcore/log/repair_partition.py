@@ -442,8 +442,8 @@ class Planner:
         return bad[bisect_left(bad, first, key=_base_of) : bisect_left(bad, end, key=_base_of)]
 
     def _visible(self, first: int, end: int) -> int:
-        """Returns the first offset of a gap that counts as lost. Compaction explains why the offsets before it are
-        missing.
+        """Returns the first offset of a gap that counts as lost. The offsets before it do not count, because compaction
+        may have removed them.
         """
         meta = self._plan.meta
         if self._salvage.doubts_any(meta.number, first, min(end, meta.cleaned_to)):

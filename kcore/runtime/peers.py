@@ -42,7 +42,7 @@ class NoPeers:
 
 
 class _Codes:
-    """A stand-in for an `Api`, whose error response is the error code itself."""
+    """A class that takes the place of an `Api`. Its error response is the error code itself."""
 
     storage_error = ErrorCode.NOT_COORDINATOR
 

@@ -101,8 +101,8 @@ def own_address(host: str) -> str:
     except OSError:
         address = "127.0.0.1"
         logger.warning(
-            "a listener listens on every address, and this machine has no route to other machines, so kcore "
-            "advertises 127.0.0.1 to clients; set advertised.listeners to the address that clients should use"
+            "listeners: a listener listens on every address, and this machine has no route to other machines, so "
+            "kcore advertises 127.0.0.1 to clients; set advertised.listeners to the address that clients should use"
         )
     return address
 

@@ -60,7 +60,7 @@ cdef inline double _load(Streams* s, int process) noexcept nogil:
 
 
 cdef inline bint _less(Streams* s, bint by_count, int a, int b) noexcept nogil:
-    """Returns True if `a` precedes `b` in a queue: members by their tasks, processes by their tasks per member."""
+    """Returns True if `a` precedes `b` in a queue: if a member has fewer tasks, or a process has fewer tasks per member."""
     # The queue of a process has the counts of its own members, so the present count equals the queued count.
     return s.count[a] < s.count[b] if by_count else _load(s, a) < _load(s, b)
 
@@ -180,9 +180,9 @@ cdef void _fill_queue(Streams* s) noexcept nogil:
 cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
     """Returns a member that had a standby of the task; -1 if no suitable member had one.
 
-    If several members had a standby, the first one is chosen. A later member replaces the chosen member only if both
-    the load of its process and its own number of tasks are smaller. If `for_standby` is True, processes that have the
-    task are not suitable.
+    The first member that had a standby is the candidate. As in Kafka, a later member becomes the candidate only if the
+    load of its process and its own number of tasks are both smaller than the candidate's. If `for_standby` is True,
+    processes that have the task are not suitable.
     """
     cdef int i, other, first, best
     if s.standby_first[task] == s.standby_first[task + 1]:
@@ -443,7 +443,7 @@ cdef int _group_processes(Streams* s, const int* process_of) except -1 nogil:
 
 
 cdef int _name_tasks(Streams* s, Problem p, const char* keeps) except -1 nogil:
-    """Fills the partition and the state flag of every task; `keeps` has the state flag of each subtopology."""
+    """Stores the partition of every task, and whether the task has state; `keeps` is True for subtopologies with state."""
     cdef int t, task
     s.members = p.members
     s.tasks = p.partitions

@@ -263,7 +263,7 @@ cdef class _Walk:
         return 0
 
     cdef int _free_pages(self) except -1:
-        """Checks that no free page is in use, and that each list is as LMDB writes it: a count, descending pages."""
+        """Checks that no free page is in use, and that each list has a count and then page numbers in descending order."""
         cdef uint64_t count, index, number, before
         cdef const uint8_t* data
         for numbers in self._free:

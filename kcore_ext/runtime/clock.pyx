@@ -1,4 +1,4 @@
-"""The machine's clocks, and a cached time, which is read once for every request or turn of a loop."""
+"""The machine's clocks, and a cached time. The cached time is read once for each request or turn of a loop."""
 
 cimport cython
 from libc.stdint cimport int64_t

@@ -167,7 +167,7 @@ def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> 
             assert process.wait(30) == 0
             return process.stderr.read()
 
-    assert re.fullmatch(r".* WARNING .*no data folder \(--data DIR\): all data is in memory.*\n", log_of())
+    assert re.fullmatch(r".* WARNING .*no data folder \(--data DIR\); all data is in memory.*\n", log_of())
     assert log_of("-c", "kcore.durability=memory") == ""
     assert log_of("--data", str(tmp_path / "data")) == ""
     assert "kcore.durability=memory  # there is no kcore.data.dir\n" in run("serve", "--print-config").out

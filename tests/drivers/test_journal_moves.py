@@ -74,8 +74,8 @@ def test_if_no_thread_can_be_started_commits_move_the_journal(
     assert (contents(log), moved_by) == (stored, [])
     assert [record.getMessage() for record in caplog.records] == [
         f"driver: cannot start the thread that moves journal entries to the log {tmp_path / 'data'}: can't start new "
-        "thread; from now on, the next commit after the journal is full moves the entries, and takes longer; check the "
-        "process's limit of threads (ulimit -u), and restart kcore"
+        "thread; from now on, a commit that finds the journal full moves the entries itself, and takes longer; check "
+        "the process's limit of threads (ulimit -u), and restart kcore"
     ]
     mover.stop()
     engine.close()

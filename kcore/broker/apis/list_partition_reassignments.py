@@ -58,7 +58,7 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
         code: ErrorCode,
         message: str | None = None,
     ) -> ListPartitionReassignmentsResponse:
-        """Makes a response with the error code and its text. It names the requested partitions, as in Kafka."""
+        """Makes a response with the error code and its text. Like Kafka's, it names the requested partitions."""
         return ListPartitionReassignmentsResponse(
             error_code=code,
             error_message=message or code.message,

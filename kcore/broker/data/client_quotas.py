@@ -195,7 +195,7 @@ class ClientQuotas(MetadataListener):
             self._rate(quota, match[0]).record(-value, self._now.now_ms, self.window_ms)
 
     def burst(self, quota: str, context: RequestContext) -> int:
-        """Returns the largest value that the client's quota allows at once; INT_MAX if the client has no quota."""
+        """Returns the largest charge that the client's quota allows at once; INT_MAX if the client has no quota."""
         match = self._find(quota, context)
         if match is None:
             return INT_MAX

@@ -219,7 +219,7 @@ class DelayedFetch(DelayedOperation):
             self._unwatch()
 
     def try_complete(self) -> bool:
-        """Checks the fetch now; or in a slice, if it is in the purgatory and many partitions must be read."""
+        """Checks the fetch now. If it is in the purgatory and must read many partitions, a later slice checks it."""
         if self.watched and self.api.due_fetches.defer_if_costly(self, self.cost):
             return False
         return self.try_complete_now()

@@ -33,7 +33,7 @@ class KnownBrokers:
 
     @property
     def names_controller(self) -> bool:
-        """True if the last Metadata response named the controller, even if it had no address of this broker."""
+        """True if the last Metadata response had the controller's id, even if it had no address for this id."""
         return self._controller_id >= 0
 
     def update(self, response: MetadataResponse) -> None:

@@ -85,8 +85,8 @@ class PostgresClusterStore(ClusterStore):
             if not isinstance(cause, psycopg.Error) or cause.sqlstate != LOCK_TIMEOUT:
                 raise
         logger.warning(
-            "cluster: node %s has locked its row in PostgreSQL for too long; node %s ends the database connections of "
-            "node %s and continues with %s",
+            "cluster: a database connection of node %s keeps the node's row in PostgreSQL locked; node %s ends the "
+            "database connections of node %s, and tries again (%s)",
             node_id,
             self._sessions.node_id,
             node_id,

@@ -27,7 +27,8 @@ MAX_KEPT_NAMES: Final = 16_384
 MAX_KEPT_SETS: Final = 4
 """Maximum number of cached long sets, which have more than `MAX_KEPT_NAMES` names.
 
-The node caches each long set together with its names in sorted order. It also caches the topics of one long set.
+For each of them, the node caches the set and its names in sorted order. It caches the topics of only one combination of
+long sets.
 """
 
 MAX_KEPT_CHARACTERS: Final = 249

@@ -191,7 +191,8 @@ class TransactionalProducer:
     def _call(self, request: Any, read: Any, at_most: int | None = None) -> Any:
         """Sends a request of a transaction. Repeats it after every retriable error, as Kafka's producer does.
 
-        The broker recognizes a repetition. An embedded engine has no replicas, for which a repetition could wait.
+        A broker recognizes a repeated request. With an embedded engine, errors about missing replicas are not repeated,
+        because the engine has no replicas.
         """
         codes = REPEATED if self.calls.local else RETRIABLE
         return self.calls.call(request, read, at_most=at_most, codes=codes)

@@ -41,7 +41,7 @@ def lines(findings: Iterable[Finding], total: int) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    """Returns a sentence as one terminal line, safe against control characters in clients' names."""
+    """Returns a sentence as one terminal line of limited length. Escapes control characters in clients' names."""
     letters = clean(text)
     return letters if len(letters) <= SENTENCE_LETTERS else f"{letters[: SENTENCE_LETTERS - 1]}…"
 

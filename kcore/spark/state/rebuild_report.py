@@ -29,7 +29,7 @@ SHOWN: Final = 50
 
 
 def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedId]:
-    """Yields ids and the partitions that contain them: a sample from each file of the tables that have ids."""
+    """Yields a sample of the ids in each table file, with the partitions that contain the ids."""
     for one in written:
         if one.table in ID_COLUMNS:
             topic, column = ID_COLUMNS[one.table]

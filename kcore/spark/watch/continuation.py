@@ -134,7 +134,8 @@ class ReportedAlerts:
     def interrupted(self, alerts: DataFrame) -> set[tuple[str, str]]:
         """Returns the alerts, as (kind, subject), that a crash left in the table without a stored report.
 
-        The caller does not append these alerts again. It publishes them, because the crash may have prevented this.
+        The caller does not append these alerts again. It publishes them, because the crash may have come before their
+        publication.
 
         Args:
             alerts: the table `alerts`.
