@@ -43,10 +43,10 @@ Without this limit, a flood of requests could block timers. A turn serves reques
 class LateTimers:
     """The timers of an event loop. They fire immediately, or after a read of all sockets if the loop was late.
 
-    The loop counts as late in two cases. First, if no round has begun for more than `LONG_PAUSE_MS`. Second, during the
-    next `LONG_PAUSE_MS` after this pause, until all sockets have been read. The first request after the pause begins a
-    round, but other requests that were sent during the pause may not be read yet. An idle loop also counts as late; the
-    two turns for the read then cost only a few microseconds.
+    The loop counts as late if no round has begun for more than `LONG_PAUSE_MS`. After this pause, it
+    counts as late until all sockets have been read, for `LONG_PAUSE_MS` at most: the first request after the pause
+    begins a round, but other requests that were sent during the pause may not be read yet. An idle loop also counts as
+    late; the two turns for the read then cost only a few microseconds.
 
     Args:
         loop: the event loop that fires the timers.

@@ -81,7 +81,7 @@ def initial_offset(partition: Partition, reset: str, wall_ms: int) -> Generator[
         The cost of each step of a search by time, in microseconds.
 
     Returns:
-        The offset; None if all records are older than the policy allows, so that none may be delivered yet.
+        The offset; None if the policy allows no record, because all records are too old.
     """
     policy, _, duration = reset.partition(":")
     if policy == "earliest":
