@@ -91,9 +91,12 @@ def _join(
     metadata = _metadata(change, context, request, subscription, protocols)
     change.set_metadata(metadata, visible=visible, any_regex_counts=True)
     downgraded = downgrade_by_replacement(change, request.group_instance_id)
+    owned = owned_partitions(subscription, group.shard.topics)
     if downgraded is not None:
+        if change.group_epoch <= group.assignment_epoch:
+            change.reconcile(owned)  # as Kafka: the log has the member's last assignment before its tombstone
         return Outcome(records + downgraded, _response(change, change.group_epoch, protocols))
-    change.reconcile(owned_partitions(subscription, group.shard.topics))
+    change.reconcile(owned)
     response = _response(change, change.after.member_epoch, protocols)
     if change.member is not None and change.member.is_classic:
         update_timers_of_joined(change.member, change.metadata)

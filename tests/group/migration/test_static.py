@@ -15,6 +15,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.sync_group import SyncGroupRequest
+from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
 from tests.group.consumer.members import GROUP, Member, World
 
 
@@ -71,6 +72,26 @@ def test_the_only_consumer_member_returns_as_a_classic_one(member_id: str) -> No
     assert world.call(HeartbeatApi(world.shards), beat).error_code == ErrorCode.NONE
     world.advance(6_000)
     assert world.machine.groups[GROUP].state_name() == "Empty"
+
+
+def test_the_log_has_the_last_assignment_of_a_member_that_returns_from_a_leave_as_a_classic_one() -> None:
+    """A static member has left for a while (epoch -2), and returns as a classic member. As in Kafka, the log has the
+    assignment that the member gets in the consumer group, and then the tombstones of the consumer group.
+    """
+    world = World({"a": 3}, group_min_session_timeout_ms=1, group_initial_rebalance_delay_ms=0)
+    member = Member(world, "m1", "i1")
+    member.join(["a"])
+    member.leave(-2)
+    world.records()
+    joined = join(world, "i1")
+    assert joined.generation_id == 2
+    rows = [
+        (key.member_id == joined.member_id, value and (value.member_epoch, value.previous_member_epoch, value.state))
+        for key, value in world.records()
+        if isinstance(key, ConsumerGroupCurrentMemberAssignmentKey)
+    ]
+    assert rows == [(False, None), (True, (0, 0, 0)), (True, (2, 0, 0)), (True, None)]
+    assert sync(world, joined, "i1") == [0, 1, 2]
 
 
 def test_a_classic_static_member_returns_as_a_consumer_member() -> None:
