@@ -121,7 +121,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         """Decides a long request in parts. Returns a pair for each part: the index of its topic, and its response."""
         parts: list[tuple[int, Any]] = []
         for number, topic in enumerate(request.topics):
-            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+            for first in range(0, max(len(topic.partitions), 1), FEW_PARTITIONS):
                 some = OffsetDeleteRequestTopic(
                     name=topic.name, partitions=topic.partitions[first : first + FEW_PARTITIONS]
                 )
@@ -174,7 +174,7 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
                 if code is ErrorCode.NONE:
                     code = self._delete(machine, group, requested_topic.name, partition, partition_count, records)
                 partitions.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
-            if partitions:
+            if partitions or refused is not ErrorCode.NONE:  # as Kafka: of the topics without partitions, the refused
                 topics.append(OffsetDeleteResponseTopic(name=requested_topic.name, partitions=partitions))
         machine.offsets.deletions += len(records)
         return Outcome(records, OffsetDeleteResponse(topics=topics))

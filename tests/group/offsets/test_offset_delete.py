@@ -66,6 +66,13 @@ def test_a_topic_without_partitions_is_omitted(context):
     assert context.records() == []
 
 
+def test_a_refused_topic_without_partitions_is_in_the_response(context):
+    """As in Kafka, which adds a topic to the response if the topic does not exist or the client may not read it."""
+    assert context.delete_offsets("g", {"missing": [], "topic": [], "other": [0]}) == {"missing": [], "other": [(0, 0)]}
+    context.authorizer = Denies((Operation.READ, ResourceType.TOPIC, "topic"))
+    assert context.delete_offsets("g", {"topic": []}) == {"topic": []}
+
+
 @pytest.mark.parametrize("requested", [{}, {"missing": [0]}, {"topic": [0], "missing": [0]}])
 def test_the_group_is_checked_even_if_all_topics_are_refused(context, requested):
     assert context.delete_offsets("nobody", requested) == 69
