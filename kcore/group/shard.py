@@ -88,6 +88,8 @@ class GroupShard(GroupCore):
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         deleted_share_topics: ids of deleted topics that a queued slice will remove from the lists of share groups.
         initial_delays: the initial rebalance delays of streams groups, by group id.
+        loaded_version: the version of the metadata at the end of the load. Patterns that were resolved in an older
+            version are resolved again.
     """
 
     __slots__ = (
@@ -103,6 +105,7 @@ class GroupShard(GroupCore):
         "ids",
         "initial_delays",
         "live",
+        "loaded_version",
         "max_record_bytes",
         "meters",
         "now",
@@ -146,6 +149,7 @@ class GroupShard(GroupCore):
         self.streams = StreamsServices(config, self.consumer.metadata) if streams is None else streams
         self.initial_delays: dict[str, InitialDelay] = {}
         self.live = False
+        self.loaded_version = 0
         self.regex_jobs: set[str] = set()
         self._readers: dict[str, dict[str, None]] = {}  # topic name -> groups that read it
 
@@ -265,6 +269,7 @@ class GroupShard(GroupCore):
         Starts the session of every member with the full session timeout, and the timer of the offset expiration.
         """
         self.live = True
+        self.loaded_version = self.consumer.metadata.version()
         self.groups.measure(self.meters, self.now)
         for group in list(self.groups.values()):
             group.on_loaded()

@@ -96,7 +96,8 @@ def resolution_is_due(
         return True
     assert sample is not None, "there are as many resolved patterns as subscribed ones, at least one"
     services = group.shard.consumer
-    if sample.version < services.metadata.created_version:
+    # As in Kafka: a coordinator does not know which topics were created before it loaded the group.
+    if sample.version < max(services.metadata.created_version, group.shard.loaded_version):
         return True
     return now_ms > sample.timestamp_ms + services.config.group_consumer_regex_refresh_interval_ms
 

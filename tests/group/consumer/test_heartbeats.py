@@ -455,6 +455,26 @@ def test_a_new_topic_is_found_ten_seconds_after_the_last_resolution(world: World
     assert sorted(one.has()) == ["a", "a2"]
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_load_resolves_patterns_again_if_the_metadata_has_changed(world: World, changed: bool) -> None:
+    """After a load of the partition, the patterns are resolved again if any change of the metadata is newer than their
+    last resolution, as in Kafka. The change need not be the creation of a topic.
+    """
+    one = Member(world, "m1")
+    one.join(None, subscribed_topic_regex="a.*")
+    world.settle(one)
+    world.metadata_version += changed
+    world.unload()
+    world.shards.load(0, world.engine.node_epoch)
+    world.finish()
+    world.records()
+    world.advance(10_001)
+    one.ack()
+    world.finish()
+    regexes = [(key.regular_expression, value.topics) for key, value in world.records() if type(key) is RegexKey]
+    assert regexes == [("a.*", ("a",))] * changed
+
+
 def test_removing_a_pattern_resolves_the_others(world: World) -> None:
     """As in Kafka, the other patterns are resolved ten seconds after the last resolution. Removing the last pattern
     starts no resolution.
