@@ -79,9 +79,23 @@ class AlterClientQuotasApi(ControlApi[AlterClientQuotasRequest, AlterClientQuota
     def error(
         self, context: RequestContext, request: AlterClientQuotasRequest, code: ErrorCode, message: str | None = None
     ) -> AlterClientQuotasResponse:
-        """Makes a response with the same error code for each entity."""
+        """Makes a response with the same error code for each entry.
+
+        As in Kafka, the response repeats the entries and the parts of their entities as the request has them.
+        """
         code = client_code(code)
-        return _response({frozenset(_parts(e).items()): (code, message or code.message) for e in request.entries})
+        return AlterClientQuotasResponse(
+            entries=[
+                AlterClientQuotasResponseEntryData(
+                    error_code=code,
+                    error_message=message or code.message,
+                    entity=[
+                        EntityData(entity_type=part.entity_type, entity_name=part.entity_name) for part in entry.entity
+                    ],
+                )
+                for entry in request.entries
+            ]
+        )
 
 
 def _merged(parts: Sequence[AlterClientQuotasResponse]) -> AlterClientQuotasResponse:

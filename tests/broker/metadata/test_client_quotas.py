@@ -169,6 +169,21 @@ def test_alteration_and_description_need_their_permissions() -> None:
     assert MetadataImage().quotas == node.topics.image.quotas
 
 
+def test_a_refused_alteration_repeats_the_entries_of_the_request() -> None:
+    """The response to a client without the permission has each entry, even if an entity, or a type in it, occurs twice,
+    as in Kafka.
+    """
+    node = BrokerContext()
+    node.apis[49].authorizer = Only()
+    twice = EntryData(
+        entity=[EntityData(entity_type="user", entity_name=name) for name in ("b", "a")],
+        ops=[OpData(key="producer_byte_rate", value=1)],
+    )
+    response = node.call(AlterClientQuotasRequest(entries=[twice, twice]), 1)
+    rows = [(row.error_code, [(part.entity_type, part.entity_name) for part in row.entity]) for row in response.entries]
+    assert rows == [(31, [("user", "b"), ("user", "a")])] * 2
+
+
 @pytest.mark.parametrize("address", ["0:0:0:0:0:0:0:1", "0000::0001", "::1"])
 def test_an_ipv6_address_has_one_entity_whatever_its_spelling(address: str) -> None:
     node = BrokerContext()
