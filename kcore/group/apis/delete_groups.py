@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from kcore.group.apis.base import GroupApi
 from kcore.group.offsets.records import tombstones_of_group
 from kcore.group.share.chain import chain
-from kcore.group.share.deletion import StateDeletion, begin_deletion, failures
+from kcore.group.share.deletion import StateDeletion, begin_deletion, emptied_lists, failures
 from kcore.group.share.group import ShareGroup
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
     from kcore.runtime.shards import Shards
     from kcore.runtime.sliced import Work
 
@@ -167,12 +168,15 @@ class DeleteGroupsApi(GroupApi[DeleteGroupsRequest, DeleteGroupsResponse]):
         code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
         if group is None or code is not ErrorCode.NONE:
             return self.error(context, request, code)
+        first: list[Record] = []
         if isinstance(group, ShareGroup) and isinstance(request, Deletion):
             deletion = begin_deletion(group)
             if deletion is not None:
                 return deletion
+            first = emptied_lists(group)
         response = self.error(context, request, ErrorCode.NONE)
         records, ends = tombstones_of_group(machine.offsets, group_id, machine.max_record_bytes // 2)
+        records = [*first, *records]
         if isinstance(request, Deletion):
             request.count, request.ends = len(records), ends
         return Outcome([*records, *group.tombstones()] if ends else records, response)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.group.group import GroupType
 from kcore.group.share import records as share_records
 from kcore.group.share.group import ShareGroup
-from kcore.group.share.partitions import StatePartitions
+from kcore.group.share.partitions import NOTHING, StatePartitions
 from kcore.protocol.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteStateData,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kcore.group.shard import GroupShard
     from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateResponse
+    from kcore.runtime.machine import Record
     from kcore.runtime.shards import Shards
 
 GROUPS_OF_A_SLICE: Final = 500
@@ -84,6 +85,16 @@ def begin_deletion(group: ShareGroup) -> Outcome | None:
         return None
     record = share_records.state_partitions(group.group_id, StatePartitions({}, {}, deleting))
     return Outcome([record], StateDeletion(delete_request(group.group_id, partitions)))
+
+
+def emptied_lists(group: ShareGroup) -> list[Record]:
+    """Returns the record that empties the lists of a group without states, before the tombstones of the group.
+
+    Kafka writes this record, too, unless the group never had a record of this type. It has no effect.
+    """
+    if group.state_partitions is NOTHING:
+        return []
+    return [share_records.state_partitions(group.group_id, NOTHING)]
 
 
 def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:

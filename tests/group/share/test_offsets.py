@@ -34,6 +34,7 @@ from kcore.protocol.messages.describe_share_group_offsets import (
 )
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.protocol.records.share_group_state_partition_metadata import ShareGroupStatePartitionMetadataValue
 from kcore.runtime.api import RequestContext
 from tests.group.share.test_heartbeats import record_types
 from tests.group.share.world import GROUP, Member, World
@@ -229,6 +230,28 @@ def test_a_group_is_deleted_with_its_states() -> None:
     (topic,) = world.offsets({"t": [0, 1]}).topics
     assert [p.start_offset for p in topic.partitions] == [-1, -1]
     assert delete_group(world) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_lists_of_a_group_without_states_are_emptied_before_its_deletion(restarts: bool) -> None:
+    """As in Kafka: if the group once had states, the log has a record with empty lists before the tombstones."""
+    world = World({"t": 1})
+    world.alter({"t": {0: 1}})
+    world.delete_offsets("t")
+    if restarts:
+        world.boot()
+    world.records()
+    calls = len(world.persister.calls)
+    assert delete_group(world) == ErrorCode.NONE
+    records = world.records()
+    assert record_types(records) == [
+        "StatePartitionMetadata",
+        "TargetAssignmentMetadata†",
+        "StatePartitionMetadata†",
+        "Metadata†",
+    ]
+    assert records[0][1] == ShareGroupStatePartitionMetadataValue()
+    assert len(world.persister.calls) == calls
 
 
 def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
