@@ -22,7 +22,16 @@ from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, SLOW, S
 from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
 from tools.differential.records import _in_fixed_order, internal_ends, internal_records
-from tools.differential.runner import Difference, Pair, await_coordinators, differences, renamed, run_renamed, shortened
+from tools.differential.runner import (
+    Difference,
+    Pair,
+    await_coordinators,
+    differences,
+    fields,
+    renamed,
+    run_renamed,
+    shortened,
+)
 from tools.differential.side import Side
 
 SEEDS: Final = (4, 5)
@@ -184,3 +193,10 @@ def test_other_names_begin_every_name_of_a_program() -> None:
     assert renamed(arguments, "g1", "z") == {
         "group": "z-g", "rows": [("z-a", 1), ("other", 2)], "topics": {"z-b": [0]}, "size": 3,
     }  # fmt: skip
+
+
+def test_the_paths_of_fields_are_equal_in_every_run_of_a_program() -> None:
+    """Otherwise a test program with a difference in the logs would never be shortened."""
+    one = '  .records.gr397r0x6bca30d-simple[3]: only Kafka {"type": "a"}'
+    two = '  .records.gr397r12x2ea011fc-simple[14]: only Kafka {"type": "b"}'
+    assert fields(one) == fields(two) == ["  .records.gr397-simple"]

@@ -24,13 +24,18 @@ from tools.differential.cluster import ClusterArea
 from tools.differential.compaction import Compaction
 from tools.differential.data import Data
 from tools.differential.exactly_once import ExactlyOnce
+from tools.differential.expiry import EXPIRY_SETTINGS, Expiry
+from tools.differential.group_admin import GroupAdmin
 from tools.differential.groups import Groups
 from tools.differential.known import described
+from tools.differential.member_rights import MemberRights
 from tools.differential.members import Members
 from tools.differential.program import Area
+from tools.differential.quotas import Quotas
 from tools.differential.rights import Rights
 from tools.differential.runner import (
     AFTER_RESTART_S,
+    GRANT,
     QUIET_S,
     Pair,
     await_coordinators,
@@ -72,9 +77,13 @@ AREAS: Final[dict[str, Area]] = {
         Timeouts(),
         Compaction(),
         ShareLogs(),
+        MemberRights(),
+        GroupAdmin(),
+        Expiry(),
+        Quotas(),
     )
 }
-SLOW: Final = frozenset({Compaction.NAME, ShareLogs.NAME, Timeouts.NAME})
+SLOW: Final = frozenset({Compaction.NAME, Expiry.NAME, ShareLogs.NAME, Timeouts.NAME})
 """Names of the areas whose test programs pause for many seconds. The tool runs them only if `--area` names them."""
 JOBS: Final = 6
 """Number of test programs (lists of random requests) that run at the same time. They mostly wait."""
@@ -152,15 +161,16 @@ def kcore_server(data: Path | None, settings: Mapping[str, str], sasl_port: int)
 
 
 @contextmanager
-def both(kafka: str, server: str, restarts: bool) -> Iterator[Servers]:
+def both(kafka: str, server: str, restarts: bool, more: Mapping[str, str]) -> Iterator[Servers]:
     """Yields the two servers. Starts each server whose address is "start".
 
     Args:
         kafka: HOST:PORT of a running Kafka broker, or "start".
         server: HOST:PORT of a running kcore server, or "start".
         restarts: True to give the started servers long session timeouts, so that members survive a restart.
+        more: further settings of the started servers.
     """
-    settings = SETTINGS | LONG_SESSIONS if restarts else SETTINGS
+    settings = {**SETTINGS, **(LONG_SESSIONS if restarts else {}), **more}
     users = dict.fromkeys(USERS, PASSWORD)
     sasl_ports: dict[str, int] = {}
     with ExitStack() as stack:
@@ -223,7 +233,8 @@ def arguments() -> argparse.Namespace:
     if options.restart and (options.kafka, options.server) != ("start", "start"):
         parser.error("--restart restarts servers that this program starts: leave out --kafka and --server")
     if (options.kafka, options.server) != ("start", "start"):
-        options.area = [area for area in options.area or sorted(AREAS.keys() - SLOW) if area != Rights.NAME]
+        with_users = {name for name, area in AREAS.items() if GRANT in area.CALLS}
+        options.area = [area for area in options.area or sorted(AREAS.keys() - SLOW) if area not in with_users]
     return options
 
 
@@ -313,8 +324,13 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     requests = 0
     begun_s = time.monotonic()
-    with both(options.kafka, options.server, options.restart) as servers, ThreadPoolExecutor(options.jobs) as pool:
-        for area in options.area or sorted(AREAS.keys() - SLOW):
+    areas = options.area or sorted(AREAS.keys() - SLOW)
+    more = EXPIRY_SETTINGS if Expiry.NAME in areas else {}
+    with (
+        both(options.kafka, options.server, options.restart, more) as servers,
+        ThreadPoolExecutor(options.jobs) as pool,
+    ):
+        for area in areas:
             for result in results(servers, AREAS[area], seeds, options, pool):
                 kinds[result.kind] += 1
                 requests += result.requests

@@ -182,6 +182,12 @@ KNOWN: Final = (
         lambda arguments: arguments["api"] == "ALTER_SHARE_GROUP_OFFSETS",
     ),
     Known(
+        "group_admin",
+        "share_alter",
+        re.compile(r"\.responses\[\d+\]\.topic_id: Kafka \".*\", kcore \"b'(\\\\x00){16}'\""),
+        "If a client may not read a topic",
+    ),
+    Known(
         "streams",
         "beat",
         re.compile(
@@ -247,6 +253,16 @@ KNOWN: Final = (
         )
         for area, call in (("groups", "beat"), ("members", "tick"), ("timeouts", "tick"))
     ),
+    *(
+        Known(
+            area,
+            "leave",
+            re.compile(r"\.error_code: Kafka 69, kcore 25"),
+            "After all consumers (KIP-848) of a group have left",
+            lambda arguments: arguments["kind"] == "consumer",
+        )
+        for area in ("members", "timeouts")
+    ),
     Known(
         "groups",
         "list",
@@ -301,8 +317,10 @@ def described(area: str, last: Step, what: str) -> str | None:
         last: the test program's last step.
         what: the lines that report the difference.
     """
+    inner, _, call = last.call.rpartition(".")
+    areas = (area, PARENTS.get(area), inner)
     for known in KNOWN:
-        if known.area not in (area, PARENTS.get(area)) or known.call not in (None, last.call):
+        if known.area not in areas or known.call not in (None, call):
             continue
         if not _all_match(known.lines, what.splitlines()):
             continue

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from kcore.protocol.messages import delete_share_group_state as share_state
 from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasResponse
 from kcore.protocol.messages.describe_quorum import DescribeQuorumResponse
 from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -21,6 +22,7 @@ from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest
 from tools.differential.program import Area, Call, Step
+from tools.differential.quotas import address_of
 from tools.differential.records import Ends, internal_ends, internal_records, last_records, user_logs
 from tools.differential.side import USERS, ClosedError, Side
 
@@ -45,7 +47,9 @@ ANY: Final = 1
 """In filters of access control lists, the number of any type, operation or permission."""
 COMPACTED: Final = frozenset({"compaction"})
 """Names of the areas that compare only the last record of each key, because the servers' cleaners run independently."""
-INDEX: Final = re.compile(r"\[\d+\]")
+INDEX: Final = re.compile(r"\[\d+\]|(?<=\d)r\d+x[0-9a-f]+")
+"""A pattern for the parts of a field's path that differ between runs: array indices, and the numbers of runs in names.
+"""
 REPEATS: Final = 3
 """Maximum number of runs that try to reproduce a difference before a test program is shortened."""
 START_S: Final = 30.0
@@ -283,10 +287,18 @@ def own_rows(response: Any, name: str) -> Any:
                 replica.replica_directory_id = bytes(16)
                 replica.last_fetch_timestamp = min(replica.last_fetch_timestamp, 0)
                 replica.last_caught_up_timestamp = min(replica.last_caught_up_timestamp, 0)
+    if isinstance(response, DescribeClientQuotasResponse) and response.entries is not None:
+        response.entries = [row for row in response.entries if _is_quota_of(row, name)]
     _drop_foreign(response, name)
     for row in getattr(response, "results", ()):
         _drop_foreign(row, name)
     return response
+
+
+def _is_quota_of(row: Any, name: str) -> bool:
+    """Returns True if a part of the entity of a quota has a name of the test program, or an address for such a name."""
+    own = [*(address_of(f"{name}-{number}") for number in (1, 2))]
+    return any((part.entity_name or "").startswith(name) or part.entity_name in own for part in row.entity)
 
 
 def _drop_foreign(response: Any, name: str) -> None:
@@ -405,7 +417,10 @@ def _extra_rows(sides: Sequence[Side], first: list[Any], second: list[Any], path
 
 
 def fields(what: str) -> list[str]:
-    """Returns the path of the differing field in each line of a difference, without the value and array indices."""
+    """Returns the path of the differing field in each line of a difference.
+
+    The path has no value, no array indices, and no numbers of runs in names.
+    """
     return [INDEX.sub("", line.partition(": ")[0]) for line in what.splitlines()]
 
 

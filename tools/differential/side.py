@@ -49,7 +49,7 @@ MOMENTS: Final = frozenset(
     {
         "log_append_time_ms", "transaction_start_time_ms", "last_timestamp", "commit_timestamp",
         "current_state_timestamp", "transaction_last_update_timestamp_ms", "transaction_start_timestamp_ms",
-        "create_timestamp", "write_timestamp", "assignment_timestamp", "metadata_hash",
+        "create_timestamp", "write_timestamp", "expire_timestamp", "assignment_timestamp", "metadata_hash",
     }
 )  # fmt: skip
 """Fields whose values are times or hashes of random topic ids, and so differ between the servers."""
