@@ -127,6 +127,15 @@ KNOWN: Final = (
         _releases,
     ),
     Known(
+        "share_logs",
+        "fetch",
+        re.compile(
+            r"\.responses\[0\]\.partitions\[0\]\.records: Kafka \[\{.*"
+            r"|\.responses\[0\]\.partitions\[0\]\.acquired_records: Kafka \[\{[^{}]*\}\], kcore \[\{.*"
+        ),
+        "If the locks of several ranges of records end at the same time",
+    ),
+    Known(
         "share",
         None,
         re.compile(
