@@ -228,8 +228,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--restart", action="store_true", help="kill and restart both servers in the middle of the test programs"
     )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a further setting of both started servers"
+    )
     parser.add_argument("--jobs", type=int, default=JOBS, help="test programs that run at the same time")
     options = parser.parse_args()
+    if any("=" not in each for each in options.set):
+        parser.error("--set needs NAME=VALUE")
     if options.restart and (options.kafka, options.server) != ("start", "start"):
         parser.error("--restart restarts servers that this program starts: leave out --kafka and --server")
     if (options.kafka, options.server) != ("start", "start"):
@@ -325,7 +330,8 @@ def main() -> int:
     requests = 0
     begun_s = time.monotonic()
     areas = options.area or sorted(AREAS.keys() - SLOW)
-    more = EXPIRY_SETTINGS if Expiry.NAME in areas else {}
+    more = dict(EXPIRY_SETTINGS) if Expiry.NAME in areas else {}
+    more |= dict(each.split("=", 1) for each in options.set)
     with (
         both(options.kafka, options.server, options.restart, more) as servers,
         ThreadPoolExecutor(options.jobs) as pool,
