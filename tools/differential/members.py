@@ -371,8 +371,11 @@ class MembersDrawer:
 
     def _ticks(self, client: int) -> list[Step]:
         clients = [client] if self.chance.random() < 0.6 else range(self.size)
-        pauses = [Step(IDLE_CLIENT, "pause", {"ms": RESOLVED_MS})] if self.with_patterns else []
-        return [step for each in clients for step in [self.tick(each), *pauses]]
+        return [step for each in clients for step in [self.tick(each), *self._pauses()]]
+
+    def _pauses(self) -> list[Step]:
+        """Returns the pause after a request that may start the resolution of a pattern."""
+        return [Step(IDLE_CLIENT, "pause", {"ms": RESOLVED_MS})] if self.with_patterns else []
 
     def _leave(self, client: int) -> list[Step]:
         return [
@@ -402,7 +405,7 @@ class MembersDrawer:
             self.patterns[client] = self._pattern()
         else:
             self.protocols[client] = self._protocols()
-        return [self.tick(client, full=True)]
+        return [self.tick(client, full=True), *self._pauses()]
 
     def _commit(self, client: int) -> list[Step]:
         arguments = {
