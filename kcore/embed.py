@@ -172,7 +172,10 @@ class SyncEngine(_Caller):
         Raises:
             ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
         """
-        self._driver.close()
+        driver = self._driver
+        driver.close()
+        if self._driver is not driver:  # another thread has moved the engine meanwhile: see `run_on_thread`
+            self._driver.close()
 
 
 class AsyncEngine(_Caller):

@@ -527,6 +527,12 @@ class AsyncDriver:
             return
         self._waiting.add(future)
 
+    def wait_for(self, pending: Pending) -> asyncio.Future[Any]:
+        """Returns a future for the response of a request that a previous driver of the engine has processed."""
+        if self._closed or self._closing:
+            raise EngineClosedError(self._refusal)
+        return self._waiting.redirect(pending, self.loop)
+
     def _decide_late(self, context: RequestContext, request: Any, future: asyncio.Future[Any]) -> None:
         """Processes a request that has waited for the end of a pause."""
         if self._paused:

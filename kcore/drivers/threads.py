@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.log_threads import JournalMover
-from kcore.errors import EngineClosedError, EngineInterruptedError, KcoreError, ReentrantCallError
+from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.runtime import Pending
 from kcore_ext.util.lock import Lock, RLock
 
@@ -26,12 +26,46 @@ BROKEN = -2
 
 FORKED = -3
 
+HANDED_OVER = -4
+
 IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
 GRACE_S = 0.0002  # time for which a round waits for the next of the threads that were in the previous round
 
 # time after which a follower commits its round, because an exception has ended the threads that it relied on
 FOLLOWER_WAIT_S = 0.05
+
+
+class _HandedOverError(Exception):
+    """A call of a `ThreadDriver` began after the driver handed its engine over, so the successor serves the call."""
+
+
+class Successor(Protocol):
+    """A driver that runs the engine of a `ThreadDriver` from now on. Its methods are those of `ThreadDriver`."""
+
+    def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
+        """Processes a request; see `ThreadDriver.submit`."""
+        ...
+
+    def start(self, context: RequestContext, request: Any) -> Any:
+        """Processes a request without waiting; see `ThreadDriver.start`."""
+        ...
+
+    def advance(self, ms: int) -> None:
+        """Moves a manual clock; see `ThreadDriver.advance`."""
+        ...
+
+    def wait_for(self, pending: Pending, timeout_s: float | None) -> Any:
+        """Waits for the response of a request that the previous driver has processed.
+
+        Args:
+            pending: the response, whose callback this driver replaces.
+            timeout_s: the maximum time of the wait in seconds; None: no limit.
+
+        Raises:
+            TimeoutError, EngineClosedError, EngineInterruptedError: see `ThreadDriver.submit`.
+        """
+        ...
 
 
 class ThreadDriver:
@@ -55,6 +89,9 @@ class ThreadDriver:
     wait longer. If exceptions interrupt the threads that a round relies on, its followers commit it after
     `FOLLOWER_WAIT_S`.
 
+    After `hand_over`, another driver runs the engine. Calls that were waiting for the lock, and callers that sleep,
+    continue in the other driver.
+
     Args:
         engine: the engine to run.
     """
@@ -75,6 +112,7 @@ class ThreadDriver:
         self._joined = 0  # the number of calls in the open round
         self._likely = 1  # the number of calls after which the open round is committed
         self._refusal: str | None = None  # in a forked child: the text of its errors
+        self._successor: Successor | None = None  # the driver that runs the engine after `hand_over`
         self._mover = JournalMover(engine.log)
         refuse_in_child(self)
 
@@ -111,11 +149,14 @@ class ThreadDriver:
             ReentrantCallError: this thread is inside the engine already: a signal handler, or a callback of the engine,
                 makes the call.
         """
-        if self._inside or self._queue:  # or a queued thread has the lock, but does not run yet
-            response = self._decide_in_turn(context, request)
-        else:
-            with self._lock:
-                response = self._decide(context, request)
+        try:
+            if self._inside or self._queue:  # or a queued thread has the lock, but does not run yet
+                response = self._decide_in_turn(context, request)
+            else:
+                with self._lock:
+                    response = self._decide(context, request)
+        except _HandedOverError:
+            return self._handed_over().submit(context, request, timeout_s)
         if not isinstance(response, Pending):
             return result_of(response)
         if not response.done:
@@ -125,6 +166,10 @@ class ThreadDriver:
             if not response.done:
                 self._wait(response, timeout_s)
         return result_of(response)
+
+    def _handed_over(self) -> Successor:
+        assert self._successor is not None, "hand_over sets it"
+        return self._successor
 
     def _decide_in_turn(self, context: RequestContext, request: Any) -> Any:
         """Processes a request after the threads that are inside the engine or wait for it."""
@@ -196,14 +241,22 @@ class ThreadDriver:
         """
         if self._inside:
             self._check_before_waiting()
-        with self._lock:
-            response = self._decide(context, request)
-            if self._followers:
-                self.turn()
+        try:
+            with self._lock:
+                response = self._decide(context, request)
+                if self._followers:
+                    self.turn()
+        except _HandedOverError:
+            return self._handed_over().start(context, request)
         return response if isinstance(response, Pending) and not response.done else result_of(response)
 
     def _check_before_waiting(self) -> None:
-        """Raises ReentrantCallError if this thread would wait for itself forever."""
+        """Raises ReentrantCallError if this thread would wait for itself forever.
+
+        Raises _HandedOverError after `hand_over`: the lock may be held until the successor has started.
+        """
+        if self._inside == HANDED_OVER:
+            raise _HandedOverError
         # If the lock is free, an interrupted call of this thread has left `_inside` set.
         if self._inside == get_ident() and self._lock.is_owned():
             raise ReentrantCallError
@@ -214,6 +267,8 @@ class ThreadDriver:
             self._wake_all()
             if self._inside == FORKED:
                 self._refuse()
+            if self._inside == HANDED_OVER:
+                raise _HandedOverError
             raise EngineClosedError("the engine is closed") if self._inside == CLOSED else EngineInterruptedError
         if self.engine.pipeline.interrupted:
             self._inside = BROKEN
@@ -293,12 +348,17 @@ class ThreadDriver:
 
         try:
             with self._lock:
-                self._sleepers[pending] = sleeper
-                pending.on_complete(wake)
+                if self._inside != HANDED_OVER:  # otherwise the successor may be completing the response just now
+                    self._sleepers[pending] = sleeper
+                    pending.on_complete(wake)
             while True:
                 with self._lock:
                     wait_s = self._time_to_sleep(pending)
                 if pending.done:
+                    return
+                if self._inside == HANDED_OVER:
+                    left_s = None if until_s is None else max(until_s - time.monotonic(), 0)
+                    self._handed_over().wait_for(pending, left_s)
                     return
                 if until_s is not None:
                     left_s = until_s - time.monotonic()
@@ -317,7 +377,7 @@ class ThreadDriver:
 
         The caller holds the lock.
         """
-        if pending.done:
+        if pending.done or self._inside == HANDED_OVER:
             return 0
         if self._inside:
             if self._inside == CLOSED:
@@ -353,49 +413,61 @@ class ThreadDriver:
         Raises:
             EngineClosedError, EngineInterruptedError, ReentrantCallError: as in `submit`.
         """
-        if self._inside:
-            self._check_before_waiting()
-        with self._lock:
-            if self._refusal is not None:
-                self._refuse()
-            self._enter()
-            self.engine.advance(ms)
-            self._inside = NOBODY
-            self._wake_all()
+        try:
+            if self._inside:
+                self._check_before_waiting()
+            with self._lock:
+                if self._refusal is not None:
+                    self._refuse()
+                self._enter()
+                self.engine.advance(ms)
+                self._inside = NOBODY
+                self._wake_all()
+        except _HandedOverError:
+            self._handed_over().advance(ms)
 
-    def hand_over(self) -> None:
-        """Commits the open round and ends this driver; another driver runs the engine from now on.
+    def hold(self) -> RLock:
+        """Returns a lock for `with`, in which the calls of other threads wait.
 
         Raises:
-            KcoreError: a request is parked, so its caller sleeps in this driver.
             ReentrantCallError: this thread is inside the engine.
         """
-        if self._inside:
+        if self._inside not in (NOBODY, HANDED_OVER):
             self._check_before_waiting()
-        with self._lock:
-            if self._sleepers:
-                raise KcoreError(
-                    "another request waits for its response: call listen() before members join and before requests "
-                    "wait for records"
-                )
-            self._enter()
-            self._commit()
-            self._mover.stop()
-            self._inside = CLOSED
+        return self._lock
+
+    def hand_over(self, successor: Successor) -> None:
+        """Commits the open round and ends this driver; `successor` runs the engine from now on.
+
+        Callers that sleep until their response is complete, and calls that wait for the lock, continue in the
+        successor. The caller holds the lock (`hold`) until the successor has started.
+
+        Raises:
+            EngineClosedError, EngineInterruptedError: as in `submit`. This driver still has the engine.
+        """
+        self._enter()
+        self._commit()
+        self._mover.stop()
+        self._wake_all()  # the sleepers wait for the lock then
+        self._successor = successor
+        self._inside = HANDED_OVER  # last: after an exception before, `close` closes the engine here
 
     def close(self) -> None:
         """Commits the open round and closes the engine. Calls of parked callers raise EngineClosedError.
 
         If an exception has interrupted a change of the engine's state, the engine is closed without a commit. If
-        `close` raises, it may be called again; the data folder is released as soon as possible.
+        `close` raises, it may be called again; the data folder is released as soon as possible. After `hand_over`,
+        `close` does nothing, because the engine belongs to the successor.
 
         Raises:
             ReentrantCallError: this thread is inside the engine.
         """
+        if self._inside == HANDED_OVER:
+            return
         if self._inside:
             self._check_before_waiting()
         with self._lock:
-            if self._inside == CLOSED or self._refusal is not None:
+            if self._inside in (CLOSED, HANDED_OVER) or self._refusal is not None:
                 return
             if self._inside or self.engine.pipeline.interrupted:
                 self.engine.abandon()

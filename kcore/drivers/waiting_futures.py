@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kcore.runtime import Pending
 
 
 class WaitingFutures:
@@ -20,6 +24,13 @@ class WaitingFutures:
         if not future.done() and future not in self._futures:
             self._futures.add(future)
             future.add_done_callback(self._futures.discard)
+
+    def redirect(self, pending: Pending, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """Adds and returns a future that `pending` completes, in place of its present callback."""
+        future: asyncio.Future[Any] = loop.create_future()
+        pending.redirect(partial(complete_future, future))
+        self.add(future)
+        return future
 
     def fail(self, error: Exception) -> None:
         """Completes every future with an error. If memory is exhausted, the caller may repeat the call."""

@@ -76,7 +76,7 @@ class EmbeddedNode(Node):
     def listen(self, address: str = "127.0.0.1:0") -> Listening:
         """Opens a listener for Kafka clients of any language, without TLS and SASL.
 
-        From now on, the engine runs in a separate thread. Call `listen` before members join.
+        From now on, the engine runs in a separate thread. Members, consumers and waiting calls continue there.
 
         Args:
             address: HOST:PORT; port 0 selects a free port.
@@ -87,21 +87,18 @@ class EmbeddedNode(Node):
 
         Raises:
             ConfigError: the address is not HOST:PORT.
-            KcoreError: a request is parked already.
+            EngineClosedError, EngineInterruptedError: see `kcore.embed.SyncEngine.send`.
             OSError: the process cannot listen on the address.
             TypeError: the address is not a string.
         """
         from kcore.node.listening import (  # noqa: PLC0415 - needs the whole server
             Listening,
-            LoopThreadDriver,
             listener_of,
             run_on_thread,
         )
 
         listener_of(address)  # raises before the engine moves to the thread
-        if not isinstance(self._engine._driver, LoopThreadDriver):
-            run_on_thread(self._engine)
-        listening = Listening(self._engine._driver, address, self._forget)
+        listening = Listening(run_on_thread(self._engine), address, self._forget)
         self._calls.resources[listening] = None
         return listening
 

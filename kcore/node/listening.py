@@ -113,29 +113,35 @@ async def listen_async(
 
 
 def run_on_thread(sync: SyncEngine) -> LoopThreadDriver:
-    """Moves an engine to an event loop in a separate thread.
+    """Moves an engine to an event loop in a separate thread, unless it runs there already.
 
-    After an exception, the engine either runs as before, or it refuses calls until it is closed.
+    Calls of other threads meanwhile wait, and continue on the event loop, as do requests that are parked. After an
+    exception, the engine either runs as before, or it refuses calls until it is closed.
 
     Raises:
-        KcoreError: a request is parked. Its caller waits in the present driver, so the engine cannot leave this driver.
+        EngineClosedError, EngineInterruptedError, ReentrantCallError: see `ThreadDriver.submit`.
     """
     previous = sync._driver
-    sync._driver = driver = LoopThreadDriver(sync.engine, previous)
-    try:
-        previous.hand_over()
-    except Exception:
-        sync._driver = previous
-        raise
-    driver.begin()
-    return driver
+    if isinstance(previous, LoopThreadDriver):
+        return previous
+    with previous.hold():
+        if isinstance(sync._driver, LoopThreadDriver):  # another thread was faster
+            return sync._driver
+        sync._driver = driver = LoopThreadDriver(sync.engine, previous)
+        try:
+            previous.hand_over(driver)
+        except Exception:
+            sync._driver = previous
+            raise
+        driver.begin()
+        return driver
 
 
 class _State(enum.Enum):
     """The states of a `LoopThreadDriver`."""
 
     NEW = enum.auto()  # the thread has not begun
-    BEGUN = enum.auto()  # the thread runs; calls are refused until its loop has started the engine's driver
+    BEGUN = enum.auto()  # the thread runs; calls wait until its loop has started the engine's driver
     OPEN = enum.auto()  # calls are accepted
     CLOSING = enum.auto()  # the thread closes the engine
     CLOSING_WITHOUT_THREAD = enum.auto()  # closed in state NEW: if the thread begins after all, it returns at once
@@ -249,6 +255,9 @@ class LoopThreadDriver:
             raise ReentrantCallError
         if sys.is_finalizing():  # the loop does not run any more, so the call would never return
             raise EngineClosedError("the Python interpreter is shutting down")
+        if self._state is _State.NEW or self._state is _State.BEGUN:
+            with self._previous.hold():  # `run_on_thread` has the lock until the thread serves calls
+                pass
         with self._changing:
             if self._state is not _State.OPEN:
                 raise EngineClosedError(self._refusal)
@@ -261,6 +270,13 @@ class LoopThreadDriver:
 
     async def _submit(self, context: RequestContext, request: Any) -> Any:
         return await self.driver.submit(context, request)
+
+    def wait_for(self, pending: Pending, timeout_s: float | None) -> Any:
+        """Implements `Successor.wait_for`."""
+        return self.run_on_loop(partial(self._wait_for, pending), timeout_s)
+
+    async def _wait_for(self, pending: Pending) -> Any:
+        return await self.driver.wait_for(pending)
 
     def start(self, context: RequestContext, request: Any) -> Pending | Any:
         """Raises KcoreError: a node with a listener cannot return pending responses."""
@@ -324,6 +340,11 @@ def _result(future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
         return future.result(timeout_s)
     except concurrent.futures.CancelledError:
         raise EngineClosedError("the engine was closed during this call") from None
+    except TimeoutError:
+        if future.done():  # the coroutine raised it
+            raise
+        future.cancel()
+        raise TimeoutError(f"the call has not ended within {timeout_s} s") from None
     except BaseException:
         release_after_interrupt(future)
         future.cancel()

@@ -94,6 +94,9 @@ class Pending:
         It is called at completion, or immediately if the response is complete.
         """
 
+    def redirect(self, callback: Callable[[Any], Any]) -> None:
+        """Sets the callback in place of the present one, because another driver waits for the response from now on."""
+
     def abandon(self) -> None:
         """Removes the callback, because the connection was closed.
 

@@ -87,6 +87,10 @@ cdef class Pending:
             assert self.callback is None, "only one callback may wait for a response"
             self.callback = callback
 
+    def redirect(self, callback):
+        self.callback = None    # no `abandon`, which also ends the operation of a parked fetch
+        self.on_complete(callback)
+
     cdef int tell(self, object waiter, Arrival arrival) except -1:
         assert not self.done and self.callback is None, "only one callback may wait, and only for a pending response"
         self.arrival = arrival
