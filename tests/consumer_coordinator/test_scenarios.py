@@ -31,8 +31,9 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from kcore.protocol.messages.join_group import JoinGroupRequest
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from kcore.protocol.messages.offset_commit import OffsetCommitRequest
 from kcore.protocol.topic_partition import TopicPartition
-from tests.consumer_coordinator.world import World
+from tests.consumer_coordinator.world import Handled, World
 from tests.kit import committed, create
 
 KINDS: list[dict[str, Any]] = [
@@ -342,6 +343,85 @@ def test_a_close_does_not_wait_for_a_listener_that_does_not_end(world: World, ki
     one.machine.close(world.now_ms, timeout_ms=1_000)
     world.until(lambda: one.machine.closed, limit_ms=7_000)
     assert one.machine.wake_ms() is None
+
+
+def silent_close_ms(world: World, one: Handled) -> int:
+    """Closes a member whose coordinator does not respond any more. Returns the time of the close in ms."""
+    begun_ms = world.now_ms
+    one.machine.close(begun_ms)
+    while not one.machine.closed:
+        assert world.now_ms - begun_ms <= 120_000
+        world.step(one)
+        world.responses.clear()
+        world.engine.advance(50)
+    return world.now_ms - begun_ms
+
+
+@pytest.mark.parametrize("commits", [False, True], ids=["without commits", "with acknowledged commits"])
+def test_a_close_without_losses_waits_5_s_for_a_silent_coordinator(
+    world: World, kind: dict[str, Any], commits: bool
+) -> None:
+    """Before, the close took 30 s, although only the request to leave got no response."""
+    positions = dict.fromkeys(T, 1)
+    settings = {"consumed": lambda: positions, "auto_commit_ms": 5_000} if commits else {}
+    one = world.member("one", "t", **settings, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.run(6_000)
+    assert silent_close_ms(world, one) <= 5_100
+    assert one.owned == {}
+    assert one.machine.wake_ms() is None
+
+
+def test_a_close_waits_5_s_for_an_automatic_commit_that_changes_nothing(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", consumed=lambda: dict.fromkeys(T, 1), auto_commit_ms=5_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.run(6_000)
+    while not any(isinstance(outgoing.request, OffsetCommitRequest) for _, outgoing, _ in world.responses):
+        world.responses.clear()
+        world.step(one)
+        world.engine.advance(50)
+    assert silent_close_ms(world, one) <= 5_100
+
+
+def test_a_close_waits_30_s_for_a_commit_that_the_group_would_lose(world: World, kind: dict[str, Any]) -> None:
+    positions = dict.fromkeys(T, 1)
+    one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=5_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.run(6_000)
+    positions |= {T[0]: 2}
+    assert 30_000 <= silent_close_ms(world, one) <= 30_200
+
+
+def test_a_close_does_not_repeat_an_acknowledged_commit(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", consumed=lambda: dict.fromkeys(T, 1), auto_commit_ms=5_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.run(6_000)
+    one.machine.close(world.now_ms)
+    sent = []
+    while not one.machine.closed:
+        world.step(one)
+        sent += [outgoing.request for _, outgoing, _ in world.responses]
+        while world.responses:
+            world.deliver()
+    assert not [request for request in sent if isinstance(request, OffsetCommitRequest)]
+
+
+def test_a_close_commits_the_position_of_a_partition_that_had_another_owner(world: World, kind: dict[str, Any]) -> None:
+    """The offset equals the member's last commit, but another member has committed since then."""
+    one = world.member("one", "t", consumed=lambda: dict.fromkeys(T, 1), auto_commit_ms=5_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.run(6_000)
+    two = world.member("two", "t", consumed=lambda: dict.fromkeys(T, 9), auto_commit_ms=5_000, **kind)
+    world.until(lambda: len(two.owned) == 2)
+    taken = next(iter(two.owned))
+    world.run(6_000)
+    two.machine.close(world.now_ms)
+    world.until(lambda: two.machine.closed)
+    assert committed(world.engine, "g")[taken] == 9
+    world.until(lambda: len(one.owned) == 4)
+    one.machine.close(world.now_ms)
+    world.until(lambda: one.machine.closed)
+    assert committed(world.engine, "g") == dict.fromkeys(map(tuple, T), 1)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["late", "lost"])

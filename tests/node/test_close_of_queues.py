@@ -90,6 +90,22 @@ def test_a_queue_closes_although_a_broker_does_not_respond(proxy: SilentProxy, a
         assert {(each.value, each.delivery_count) for each in delivered if each is not None} == released
 
 
+def test_a_queue_closes_although_its_coordinator_does_not_respond(
+    proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close waits for the leave only for `LEAVE_TIMEOUT_S`, because no acceptance depends on it."""
+    monkeypatch.setattr(sync_queue, "CLOSE_TIMEOUT_S", SILENCE_S)
+    monkeypatch.setattr(sync_queue, "LEAVE_TIMEOUT_S", 0.1)
+    with kcore.connect(proxy.bootstrap, timeout=SILENCE_S) as node:
+        queue = node.queue("t", group="g")
+        assert queue.get(LIMIT_S) is not None
+        proxy.api = ApiKey.SHARE_GROUP_HEARTBEAT
+        closer = threading.Thread(target=queue.close, daemon=True)
+        closer.start()
+        closer.join(LIMIT_S)
+        assert not closer.is_alive()
+
+
 async def test_a_queue_on_an_event_loop_closes_although_a_broker_does_not_respond(proxy: SilentProxy) -> None:
     async with kcore.connect_async(proxy.bootstrap, timeout=SILENCE_S) as node:
         queue = node.queue("t", group="g", auto_accept=False)

@@ -15,6 +15,7 @@ from kcore.client.consumer_coordinator.commit_requests import (
     MEMBERSHIP_ERRORS,
     OffsetsByPartition,
     commit_request,
+    offset_and_metadata,
     partition_error,
 )
 from kcore.client.consumer_coordinator.interface import (
@@ -23,6 +24,7 @@ from kcore.client.consumer_coordinator.interface import (
     Lost,
     MemberEvent,
     MemberSettings,
+    OffsetAndMetadata,
     Outgoing,
     Revoked,
 )
@@ -39,6 +41,12 @@ NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_C
 HANDLER_GRACE_MS = 5_000
 """Time in ms for which `close` waits after its deadline while the user's code handles an event. The member then
 leaves.
+"""
+
+LEAVE_TIMEOUT_MS = 5_000
+"""Time in ms for which `close` waits for the coordinator once no commit can be lost any more.
+
+Without a response in this time, the coordinator removes the member after its session timeout.
 """
 
 
@@ -96,6 +104,7 @@ class GroupMemberMachine(MemberRequests):
         self._event_done: Callable[[BaseException | None, int], None] | None = None
         self._commits: deque[Commit] = deque()
         self._committing: Commit | None = None
+        self._stored_offsets: dict[TopicPartition, OffsetAndMetadata] = {}  # the offsets of successful commits
         self._auto_commit_at_ms = now_ms + (settings.auto_commit_ms or 0)
         self._auto_commit_log = AutoCommitLog(settings)
         self._poll_deadline_ms = now_ms + settings.rebalance_timeout_ms
@@ -124,6 +133,8 @@ class GroupMemberMachine(MemberRequests):
     @assignment.setter
     def assignment(self, partitions: frozenset[TopicPartition]) -> None:
         self.ownership.partitions = partitions
+        if not self._closing:  # another member may commit offsets of the other partitions
+            self._stored_offsets = {key: value for key, value in self._stored_offsets.items() if key in partitions}
 
     @property
     def reader(self) -> tuple[str | None, int]:
@@ -294,7 +305,12 @@ class GroupMemberMachine(MemberRequests):
         return self.member_id, self.epoch, self.settings.instance_id
 
     def close(self, now_ms: int, timeout_ms: int = 30_000) -> None:
-        """Leaves the group: commits if auto-commit is on, gives the partitions up, and notifies the coordinator."""
+        """Leaves the group: commits if auto-commit is on, gives the partitions up, and notifies the coordinator.
+
+        Args:
+            now_ms: the present time, in monotonic ms.
+            timeout_ms: the longest wait for commits. If no commit can be lost, the coordinator has `LEAVE_TIMEOUT_MS`.
+        """
         if self.closed or self._closing:
             return
         self._closing = True
@@ -316,7 +332,10 @@ class GroupMemberMachine(MemberRequests):
             return
         if stage is LeaveStage.COMMIT:
             self._leave_stage = LeaveStage.COMMITTING
-            self._commit_consumed(now_ms, deadline_ms - now_ms, self._leave_committed)
+            if self._is_stored(self._owned_offsets()):
+                self._leave_committed(now_ms)
+            else:
+                self._commit_consumed(now_ms, deadline_ms - now_ms, self._leave_committed)
         elif stage is LeaveStage.REVOKE:
             self._leave_stage = LeaveStage.REVOKING
             self._close_deadline_ms = max(deadline_ms, now_ms + 1)
@@ -328,8 +347,12 @@ class GroupMemberMachine(MemberRequests):
                 self._emit(Revoked(partitions, self.epoch), self._leave_revoked)
             else:
                 self._emit(Lost(partitions, self._lost_epoch), self._leave_revoked)
-        elif stage is LeaveStage.LEAVE and not self._commits and self._committing is None:
-            self._leave(now_ms)
+        elif stage is LeaveStage.LEAVE:
+            waiting = [*self._commits, *([self._committing] if self._committing else ())]
+            if all(self._is_stored(commit.offsets) for commit in waiting):
+                self._close_deadline_ms = min(deadline_ms, now_ms + LEAVE_TIMEOUT_MS)
+            if not waiting:
+                self._leave(now_ms)
 
     def _leave_committed(self, now_ms: int) -> None:
         if self._leave_stage is LeaveStage.COMMITTING:
@@ -472,6 +495,10 @@ class GroupMemberMachine(MemberRequests):
         commit = Commit(offsets, True, now_ms + timeout_ms, self.ownership.losses, done, newest=self._owned_offsets)
         self._commits.append(commit)
 
+    def _is_stored(self, offsets: OffsetsByPartition) -> bool:
+        """Returns True if the coordinator has acknowledged these offsets, so that a further commit changes nothing."""
+        return all(self._stored_offsets.get(key) == offset_and_metadata(value) for key, value in offsets.items())
+
     def _owned_offsets(self) -> OffsetsByPartition:
         return {key: value for key, value in self._consumed().items() if key in self.assignment}
 
@@ -578,8 +605,10 @@ class GroupMemberMachine(MemberRequests):
     def _end_commit(self, commit: Commit, error: Exception | None, now_ms: int) -> None:
         self._committing = None
         self._commit_done_ms = now_ms
-        if error is None and self.on_committed is not None:
-            self.on_committed(commit.offsets)
+        if error is None:
+            self._stored_offsets.update({key: offset_and_metadata(value) for key, value in commit.offsets.items()})
+            if self.on_committed is not None:
+                self.on_committed(commit.offsets)
         commit.complete(error)
 
 

@@ -40,6 +40,11 @@ OffsetsByPartition = Mapping[TopicPartition, int | OffsetAndMetadata]
 """Type of offsets to commit: partition -> the offset of the next record to read."""
 
 
+def offset_and_metadata(value: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    """Returns an offset to commit with its metadata."""
+    return OffsetAndMetadata(value) if isinstance(value, int) else value
+
+
 def commit_request(
     group_id: str, identity: tuple[str, int, str | None], offsets: OffsetsByPartition
 ) -> OffsetCommitRequest:
@@ -53,7 +58,7 @@ def commit_request(
     member_id, epoch, instance_id = identity
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, partition), value in offsets.items():
-        given = OffsetAndMetadata(value) if isinstance(value, int) else value
+        given = offset_and_metadata(value)
         row = OffsetCommitRequestPartition(
             partition_index=partition,
             committed_offset=given.offset,

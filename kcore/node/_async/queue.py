@@ -37,6 +37,10 @@ SHORT_WAIT_MS = 50
 """The longest time in ms that a broker waits for jobs while the program processes earlier jobs. The wait delays the
 acknowledgements of the earlier jobs."""
 CLOSE_TIMEOUT_S = 10.0
+"""The time in seconds for which `close` waits for the responses to acceptances of jobs."""
+LEAVE_TIMEOUT_S = 5.0
+"""The time in seconds for which `close` waits for responses without which no acceptance is lost: to the end of a share
+session, and to the leave of the group."""
 EXCHANGE_WAIT_MS = 2_000
 """The time in ms for which `close` waits for the responses to other requests of the share sessions. It is longer than
 the time for which a broker waits for jobs."""
@@ -139,6 +143,9 @@ class AsyncQueue:
     async def close(self) -> None:
         """Leaves the group and ends iterations. The brokers release jobs without an acknowledgement.
 
+        If brokers do not respond, `close` waits for at most 10 seconds for the acceptances of jobs, and for at most 5
+        seconds for the coordinator.
+
         If the call is cancelled or interrupted, the worker leaves in the background.
         """
         if self._closed or self._calls.abandoned:
@@ -171,19 +178,25 @@ class AsyncQueue:
                 # A broker ends a share session with its connection. The requests without a response fail now.
                 self._calls.transport.close_channel(self._channel)
         if not self._beats.withdraw():  # else an interrupt came before the first heartbeat
-            await self._beats_done.wait(self._close_timeout_s)
+            await self._beats_done.wait(self._close_timeout_s(False))
         leave = self._membership.leave()
         if leave is not None:
             try:
-                await self._calls.transport.send(leave, timeout_s=self._close_timeout_s)
+                await self._calls.transport.send(leave, timeout_s=self._close_timeout_s(False))
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 logger.debug("client: %s could not leave its group: %s", self._described, error)
         self._calls.transport.close_channel(self._channel)
 
-    @property
-    def _close_timeout_s(self) -> float:
-        """The time limit in seconds of a request that `close` sends: its remaining time, but at least 1."""
-        return max(1.0, (self._close_by_ms - now_ms()) / 1000) if self._closed else CLOSE_TIMEOUT_S
+    def _close_timeout_s(self, accepts: bool) -> float:
+        """Returns the time limit in seconds of a request that `close` sends: its remaining time, but at least 1.
+
+        Args:
+            accepts: True if the request has acceptances of jobs, so that the loss of the request has an effect.
+        """
+        if not self._closed:
+            return CLOSE_TIMEOUT_S
+        given_up_s = 0.0 if accepts else CLOSE_TIMEOUT_S - LEAVE_TIMEOUT_S
+        return max(1.0, (self._close_by_ms - now_ms()) / 1000 - given_up_s)
 
     async def _end_session(self, link: AsyncShareLink, wait_s: float) -> bool:
         """Ends a share session. Returns False if another request of the session has no response within `wait_s`."""
@@ -202,9 +215,10 @@ class AsyncQueue:
         Raises no errors: after an error, the broker has already ended the session, or cannot be reached.
         """
         request = link.session.close()
+        limit_s = self._close_timeout_s(count_accepted(request) > 0)
         try:
             response = await self._calls.transport.send(
-                request, broker=link.broker, channel=self._channel, timeout_s=self._close_timeout_s
+                request, broker=link.broker, channel=self._channel, timeout_s=limit_s
             )
         except (KafkaError, ConnectionClosedError, TimeoutError) as error:
             logger.debug("client: %s could not close its share session: %s", self._described, error)

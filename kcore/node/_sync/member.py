@@ -232,7 +232,9 @@ class Member:
     def close(self) -> None:
         """Leaves the group once the `Revoked` event is handled.
 
-        A static member keeps its membership for its session timeout.
+        A static member keeps its membership for its session timeout. The listeners and the commits have 30 seconds. A
+        coordinator that does not respond to the leave delays the close by at most 5 seconds; it removes the member
+        after the session timeout.
 
         Raises:
             ReentrantCallError: a listener or callback of the member calls `close`, and no other code closes the member.
