@@ -35,6 +35,10 @@ def on_revoked(event: Revoked) -> None:
     print(event.epoch)
 
 
+def on_lost(event: Lost) -> None:
+    print(event.epoch)
+
+
 def use_a_cluster() -> None:
     with kcore.connect("localhost:9092", security={"security.protocol": "PLAINTEXT"}, wait=30.0) as node:
         assert_type(node, kcore.Node)
@@ -69,6 +73,10 @@ def use_a_cluster() -> None:
                 assert_type(event, Assigned | Revoked | Lost)
         group.join("jobs", on_revoked=on_removed)
         group.join("jobs", on_revoked=on_revoked)  # type: ignore[arg-type]
+        group.join("jobs", on_revoked=on_revoked, on_lost=on_lost)
+        group.join("jobs", on_lost=on_lost)
+        group.consume("jobs", on_revoked=on_revoked, on_lost=on_lost)
+        group.consume("jobs", on_revoked=on_revoked)  # type: ignore[arg-type]
         with group.consume(["jobs"]) as consumer:
             assert_type(consumer.positions(), PartitionDict[OffsetAndMetadata])
             for record in consumer:
@@ -195,7 +203,7 @@ def make_mistakes(node: kcore.EmbeddedNode) -> None:
     node.group("g").commit({"jobs": 1})  # type: ignore[arg-type]
     node.topcis  # type: ignore[attr-defined]  # noqa: B018
     node.topics.create("jobs", partitons=4)  # type: ignore[call-arg]
-    node.group("g").join("jobs", on_assigned=1)  # type: ignore[arg-type]
+    node.group("g").join("jobs", on_assigned=1)  # type: ignore[call-overload]
 
 
 async def print_a_response(node: kcore.AsyncNode) -> None:
