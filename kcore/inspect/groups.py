@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import kcore
 from kcore.node.types import TopicPartition
-
-if TYPE_CHECKING:
-    from kcore.node._sync.node import Node
 
 SHARE = "share"
 """The type of share groups."""
@@ -37,7 +35,7 @@ class OffsetRow(NamedTuple):
     metadata: str | None
 
 
-def offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
+def offset_rows(node: kcore.Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     """Returns every committed offset of groups with its lag, sorted by group and partition.
 
     Raises:
@@ -54,7 +52,7 @@ def offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     return rows
 
 
-def share_offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
+def share_offset_rows(node: kcore.Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     """Returns the rows of share groups, sorted by group and partition.
 
     Raises:
@@ -69,7 +67,7 @@ def share_offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     ]
 
 
-def all_offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
+def all_offset_rows(node: kcore.Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     """Returns the rows of groups of all types, sorted by group and partition.
 
     Args:
@@ -86,6 +84,6 @@ def all_offset_rows(node: Node, group_ids: Iterable[str]) -> list[OffsetRow]:
     return sorted([*rows, *share_offset_rows(node, shared)], key=lambda row: row[:3])
 
 
-def log_ends(node: Node, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+def log_ends(node: kcore.Node, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
     """Returns the high watermark of each existing partition."""
     return node.topics.end_offsets(partitions, isolation="read_uncommitted")

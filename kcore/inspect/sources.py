@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kcore
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.cluster.store import METADATA
 from kcore.cluster.urls import open_store
@@ -21,7 +22,6 @@ from kcore_ext.batch import iter_records, parse_header, split_batches
 
 if TYPE_CHECKING:
     from kcore.log import LogEngine, PartitionLog
-    from kcore.node._sync.node import Node
 
 FETCH_BYTES = 4 << 20
 
@@ -144,7 +144,7 @@ def topic_names(engine: LogEngine) -> dict[bytes, str]:
     return names
 
 
-def server_events(node: Node, selection: Selection) -> Iterator[Event]:
+def server_events(node: kcore.Node, selection: Selection) -> Iterator[Event]:
     """Fetches the events of a cluster's topics from the partitions' leaders, by topic, partition and offset.
 
     Raises:
@@ -171,7 +171,9 @@ def server_events(node: Node, selection: Selection) -> Iterator[Event]:
         yield from _fetched(node, partition, max(selection.from_offset, starts[partition]), end, selection)
 
 
-def _fetched(node: Node, partition: TopicPartition, position: int, end: int, selection: Selection) -> Iterator[Event]:
+def _fetched(
+    node: kcore.Node, partition: TopicPartition, position: int, end: int, selection: Selection
+) -> Iterator[Event]:
     topic = node.topics[partition.topic]
     while position < end:
         records = topic.read_batches(partition.partition, position, max_bytes=FETCH_BYTES)

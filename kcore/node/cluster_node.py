@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kcore.client.aio.cluster import AsyncCluster
 from kcore.client.aio.threads import Cluster
 from kcore.cluster.urls import store_of_node
+from kcore.config.node import Config
 from kcore.node._async.node import AsyncNode
 from kcore.node._sync.node import Node
 from kcore.server.cluster_member import ClusterMember, ThreadMember
@@ -14,7 +15,6 @@ from kcore.server.inter_node import inter_node_security
 
 if TYPE_CHECKING:
     from kcore.client.security import ClientSecurity
-    from kcore.config.node import Config
     from kcore.server.cluster_node import ClusterNode
 
 CLIENT_ID = "kcore"

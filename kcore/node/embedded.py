@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import kcore
+from kcore.config.node import Config
 from kcore.embed import AsyncEngine, SyncEngine
 from kcore.engine import Engine
+from kcore.group.consumer.events import GroupChanged
 from kcore.node._async.node import AsyncNode
 from kcore.node._async.transport import AsyncEmbeddedTransport
 from kcore.node._sync.node import Node
 from kcore.node._sync.transport import EmbeddedTransport
+from kcore.protocol.schema import Request
+from kcore.runtime import Pending
 
 if TYPE_CHECKING:
-    from kcore.config.node import Config
     from kcore.drivers.event_loop import AsyncDriver
-    from kcore.group.consumer.events import GroupChanged
     from kcore.node.listening import AsyncListening, Listening
-    from kcore.protocol.schema import Request
-    from kcore.runtime import Pending
 
 R = TypeVar("R")
 
@@ -73,7 +74,7 @@ class EmbeddedNode(Node):
     def _driver(self) -> Any:
         return self._engine._driver
 
-    def listen(self, address: str = "127.0.0.1:0") -> Listening:
+    def listen(self, address: str = "127.0.0.1:0") -> kcore.Listening:
         """Opens a listener for Kafka clients of any language, without TLS and SASL.
 
         From now on, the engine runs in a separate thread. Members, consumers and waiting calls continue there.
@@ -146,7 +147,7 @@ class AsyncEmbeddedNode(AsyncNode):
     def _driver(self) -> AsyncDriver:
         return self._engine._driver
 
-    async def listen(self, address: str = "127.0.0.1:0") -> AsyncListening:
+    async def listen(self, address: str = "127.0.0.1:0") -> kcore.AsyncListening:
         """Opens a listener for Kafka clients of any language, without TLS and SASL.
 
         Args:

@@ -8,6 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+import kcore
+from kcore import client
+from kcore.clock import Clock
 from kcore.config.node import Config
 from kcore.config.paths import check_path
 from kcore.errors import ConfigError
@@ -16,11 +19,7 @@ from kcore.node._sync.node import Node
 from kcore.node.arguments import LONG_WAIT_S, check_mapping, check_seconds, check_text
 
 if TYPE_CHECKING:
-    from kcore.client.security import ClientSecurity
-    from kcore.clock import Clock
     from kcore.engine import Engine
-    from kcore.node.cluster_node import AsyncClusteredNode, ClusteredNode
-    from kcore.node.embedded import AsyncEmbeddedNode, EmbeddedNode
 
 N = TypeVar("N", bound=AsyncNode)
 
@@ -58,9 +57,9 @@ def open(
     config: Config | Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     create: bool = True,
-) -> EmbeddedNode: ...
+) -> kcore.EmbeddedNode: ...
 @overload
-def open(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> ClusteredNode: ...
+def open(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> kcore.ClusteredNode: ...
 def open(  # callers write `kcore.open(...)`
     path: str | Path | None = None,
     *,
@@ -68,7 +67,7 @@ def open(  # callers write `kcore.open(...)`
     clock: Clock | None = None,
     create: bool = True,
     cluster: str | None = None,
-) -> EmbeddedNode | ClusteredNode:
+) -> kcore.EmbeddedNode | kcore.ClusteredNode:
     """Opens an engine in this process, for threads. Any thread may call the node.
 
     Use it with `with`, or call `close` at the end.
@@ -106,9 +105,11 @@ def open_async(
     config: Config | Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     create: bool = True,
-) -> NodeOpener[AsyncEmbeddedNode]: ...
+) -> NodeOpener[kcore.AsyncEmbeddedNode]: ...
 @overload
-def open_async(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> NodeOpener[AsyncClusteredNode]: ...
+def open_async(
+    *, config: Config | Mapping[str, Any] | None = None, cluster: str
+) -> NodeOpener[kcore.AsyncClusteredNode]: ...
 def open_async(
     path: str | Path | None = None,
     *,
@@ -116,7 +117,7 @@ def open_async(
     clock: Clock | None = None,
     create: bool = True,
     cluster: str | None = None,
-) -> NodeOpener[AsyncEmbeddedNode] | NodeOpener[AsyncClusteredNode]:
+) -> NodeOpener[kcore.AsyncEmbeddedNode] | NodeOpener[kcore.AsyncClusteredNode]:
     """Opens an engine on the running event loop: `await kcore.open_async(...)`, or `async with`.
 
     Args:
@@ -140,14 +141,14 @@ def open_async(
     if cluster is not None:
         settings = _clustered(config, path, clock)
 
-        async def start() -> AsyncClusteredNode:
+        async def start() -> kcore.AsyncClusteredNode:
             from kcore.node.cluster_node import AsyncClusteredNode  # noqa: PLC0415 - needs the whole server
 
             return await AsyncClusteredNode.start(cluster, settings)
 
         return NodeOpener(start)
 
-    async def make() -> AsyncEmbeddedNode:
+    async def make() -> kcore.AsyncEmbeddedNode:
         from kcore.node.embedded import async_embedded_node  # noqa: PLC0415 - `connect` needs no engine
 
         if path is None:
@@ -214,7 +215,7 @@ def _copy(config: Config) -> Config:
 def connect(
     bootstrap: str | Sequence[str],
     *,
-    security: ClientSecurity | Mapping[str, str] | None = None,
+    security: client.ClientSecurity | Mapping[str, str] | None = None,
     client_id: str = "kcore",
     timeout: float = TIMEOUT_S,
     call_timeout: float = CALL_TIMEOUT_S,
@@ -257,7 +258,7 @@ def connect(
 def connect_async(
     bootstrap: str | Sequence[str],
     *,
-    security: ClientSecurity | Mapping[str, str] | None = None,
+    security: client.ClientSecurity | Mapping[str, str] | None = None,
     client_id: str = "kcore",
     timeout: float = TIMEOUT_S,
     call_timeout: float = CALL_TIMEOUT_S,
@@ -307,12 +308,10 @@ def _check_times(timeout: float, call_timeout: float, wait: float) -> None:
     check_seconds("wait", wait, LONG_WAIT_S)
 
 
-def _security(security: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:
+def _security(security: client.ClientSecurity | Mapping[str, str] | None) -> client.ClientSecurity | None:
     if security is None:
         return None
-    from kcore.client.security import ClientSecurity  # noqa: PLC0415 - imports ssl
-
-    if isinstance(security, ClientSecurity):
+    if isinstance(security, client.ClientSecurity):  # imports ssl
         return security
     check_mapping("security", security)
-    return ClientSecurity.of(security)
+    return client.ClientSecurity.of(security)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from kcore.config.node import Config
 from kcore.errors import ConfigError, KafkaError, KcoreError, ReentrantCallError
@@ -20,6 +20,7 @@ from kcore.node._sync.transactions import Transaction
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, run_on_thread
 from kcore.protocol.compression import CompressionType
+from kcore.protocol.topic_partition import TopicPartition
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_listeners
 from kcore.server.server import Server
@@ -42,9 +43,6 @@ from kcore.testing.interceptor import HeldRequest, Interceptor
 from kcore.testing.recorder import ObservedEngine, Recorder
 from kcore.testing.requests import groups_of
 from kcore.testing.storage import Disk
-
-if TYPE_CHECKING:
-    from kcore.protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 

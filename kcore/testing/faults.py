@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcore.protocol.api_keys import api_name
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import RequestContext
 from kcore.testing.arguments import check_count, check_function, check_seconds, check_text, check_type
 from kcore.testing.requests import api_key, error_code, groups_of, like, transactional_id_of
 
 if TYPE_CHECKING:
     from kcore.errors import KafkaError
-    from kcore.protocol.error_codes import ErrorCode
-    from kcore.runtime import RequestContext
 
 Action = Literal["fail", "delay", "hold", "disconnect", "corrupt", "throttle"]
 ErrorOf = Callable[[Any], "str | int | None"]

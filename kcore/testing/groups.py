@@ -16,10 +16,10 @@ from kcore.runtime.machine import Outcome
 from kcore.runtime.partitioner import partition_for
 from kcore.testing.arguments import check_text
 from kcore.testing.group_state import GroupSnapshot, MemberState, find_group, shard_of, snapshot
+from kcore.testing.history import History
 
 if TYPE_CHECKING:
     from kcore.group.group import Group
-    from kcore.testing.history import History
     from kcore.testing.recorder import ObservedEngine
 
 T = TypeVar("T")

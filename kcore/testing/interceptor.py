@@ -16,14 +16,13 @@ from kcore.broker.share.sessions import SessionKey
 from kcore.errors import KcoreError
 from kcore.process_logging import log_failure
 from kcore.protocol.api_keys import ApiKey, api_name
-from kcore.runtime import Pending
+from kcore.runtime import Pending, RequestContext
 from kcore.server.dispatch import Dispatch, Served
 from kcore.testing.faults import ActiveFault, Fault, RandomFaults
 from kcore.testing.recorder import OBSERVED, ObservedEngine, observing
 from kcore.testing.requests import groups_of, topics_of
 
 if TYPE_CHECKING:
-    from kcore.runtime import RequestContext
     from kcore.server.connection import Connection
     from kcore.server.server import Server
 

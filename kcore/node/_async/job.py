@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+import kcore
 from kcore.client.aio.broker import Broker
 from kcore.client.share_consumer import Acknowledgement, SharePartition, ShareSession
 from kcore.node._async.backend import AsyncLock, now_ms
 from kcore.node.requests import AcquiredBatch
 from kcore.node.types import Record
-
-if TYPE_CHECKING:
-    from kcore.node._async.queue import AsyncQueue
 
 
 class AsyncShareLink:
@@ -53,7 +50,12 @@ class AsyncJob:
     """
 
     def __init__(
-        self, queue: AsyncQueue, link: AsyncShareLink, share_partition: SharePartition, record: Record, deliveries: int
+        self,
+        queue: kcore.AsyncQueue,
+        link: AsyncShareLink,
+        share_partition: SharePartition,
+        record: Record,
+        deliveries: int,
     ) -> None:
         self._queue = queue
         self._link = link

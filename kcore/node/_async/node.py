@@ -7,25 +7,14 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+import kcore
 from kcore.errors import ConfigError
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.transport import AsyncSend, AsyncTransport
 from kcore.node.arguments import check_choice, check_count, check_name, check_seconds, check_text, codec_of, names_of
 
 if TYPE_CHECKING:
-    from kcore.node._async.acls import AsyncAcls
-    from kcore.node._async.brokers import AsyncBrokers
-    from kcore.node._async.groups import AsyncGroup, AsyncGroups
-    from kcore.node._async.producer import AsyncProducer
-    from kcore.node._async.queue import AsyncQueue
-    from kcore.node._async.quotas import AsyncQuotas
-    from kcore.node._async.topics import AsyncTopics
-    from kcore.node._async.transaction_states import AsyncTransactions
     from kcore.node._async.transactional_producer import TransactionalProducer
-    from kcore.node._async.transactions import AsyncTransaction
-    from kcore.node._async.users import AsyncUsers
-    from kcore.node.cluster_types import ClusterDescription
-    from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
 """Default time limit of a call in seconds, including its retries. It equals the default of `default.api.timeout.ms`."""
@@ -59,55 +48,55 @@ class AsyncNode:
         self._calls.__reduce__()
 
     @cached_property
-    def topics(self) -> AsyncTopics:
+    def topics(self) -> kcore.AsyncTopics:
         """The topics: `node.topics["jobs"]`."""
         from kcore.node._async.topics import AsyncTopics  # noqa: PLC0415 - a node that only sends needs no more
 
         return AsyncTopics(self._calls)
 
     @cached_property
-    def groups(self) -> AsyncGroups:
+    def groups(self) -> kcore.AsyncGroups:
         """The groups: `node.groups["workers"]`, or `node.group("workers")`."""
         from kcore.node._async.groups import AsyncGroups  # noqa: PLC0415 - a node that only sends needs no more
 
         return AsyncGroups(self._calls)
 
     @cached_property
-    def users(self) -> AsyncUsers:
+    def users(self) -> kcore.AsyncUsers:
         """The users that authenticate with a password."""
         from kcore.node._async.users import AsyncUsers  # noqa: PLC0415 - only administration needs it
 
         return AsyncUsers(self._calls)
 
     @cached_property
-    def transactions(self) -> AsyncTransactions:
+    def transactions(self) -> kcore.AsyncTransactions:
         """The states of transactions, for administration; `transaction` is for programs that write records."""
         from kcore.node._async.transaction_states import AsyncTransactions  # noqa: PLC0415 - for administration only
 
         return AsyncTransactions(self._calls)
 
     @cached_property
-    def acls(self) -> AsyncAcls:
+    def acls(self) -> kcore.AsyncAcls:
         """The access control lists."""
         from kcore.node._async.acls import AsyncAcls  # noqa: PLC0415 - only administration needs it
 
         return AsyncAcls(self._calls)
 
     @cached_property
-    def quotas(self) -> AsyncQuotas:
+    def quotas(self) -> kcore.AsyncQuotas:
         """The quotas of clients."""
         from kcore.node._async.quotas import AsyncQuotas  # noqa: PLC0415 - only administration needs it
 
         return AsyncQuotas(self._calls)
 
     @cached_property
-    def brokers(self) -> AsyncBrokers:
+    def brokers(self) -> kcore.AsyncBrokers:
         """The brokers: `node.brokers[1]`."""
         from kcore.node._async.brokers import AsyncBrokers  # noqa: PLC0415 - only administration needs it
 
         return AsyncBrokers(self._calls)
 
-    async def describe_cluster(self) -> ClusterDescription:
+    async def describe_cluster(self) -> kcore.ClusterDescription:
         """Returns the cluster with its controller and its live brokers."""
         from kcore.node._async.brokers import described_cluster  # noqa: PLC0415 - only administration needs it
 
@@ -117,7 +106,7 @@ class AsyncNode:
         """Returns the id of the cluster; None if its brokers do not report one."""
         return (await self._calls.metadata([])).cluster_id
 
-    def group(self, group_id: str) -> AsyncGroup:
+    def group(self, group_id: str) -> kcore.AsyncGroup:
         """Returns a group. No request is sent, and the group need not exist."""
         return self.groups[group_id]
 
@@ -129,7 +118,7 @@ class AsyncNode:
         auto_accept: bool = True,
         max_jobs: int = 1,
         rack: str | None = None,
-    ) -> AsyncQueue:
+    ) -> kcore.AsyncQueue:
         """Returns a worker of a share group (KIP-932), which makes topics a work queue; use it with `with`.
 
         A new group begins at the end of its topics, unless its setting "share.auto.offset.reset" is "earliest":
@@ -165,8 +154,8 @@ class AsyncNode:
         *,
         timeout: float = 60.0,
         compression: str = "none",
-        interceptors: Iterable[ProducerInterceptor] = (),
-    ) -> AsyncTransaction:
+        interceptors: Iterable[kcore.ProducerInterceptor] = (),
+    ) -> kcore.AsyncTransaction:
         """Returns a transaction, as a context manager: commits at the end of the block, aborts if the block raises.
 
         The first transaction of an id on a node fences all other producers of that id.
@@ -205,8 +194,8 @@ class AsyncNode:
         timeout: float = 120.0,
         acks: Literal["all", 1] = "all",
         create_topics: bool = False,
-        interceptors: Iterable[ProducerInterceptor] = (),
-    ) -> AsyncProducer:
+        interceptors: Iterable[kcore.ProducerInterceptor] = (),
+    ) -> kcore.AsyncProducer:
         """Returns a producer, which sends many records in batches and stores each record once.
 
         Args:

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+import kcore
 from kcore.client.aio.broker import Broker
 from kcore.client.share_consumer import Acknowledgement, SharePartition, ShareSession
 from kcore.node._sync.backend import Lock, now_ms
 from kcore.node.requests import AcquiredBatch
 from kcore.node.types import Record
-
-if TYPE_CHECKING:
-    from kcore.node._sync.queue import Queue
 
 
 class ShareLink:
@@ -54,7 +51,12 @@ class Job:
     """
 
     def __init__(
-        self, queue: Queue, link: ShareLink, share_partition: SharePartition, record: Record, deliveries: int
+        self,
+        queue: kcore.Queue,
+        link: ShareLink,
+        share_partition: SharePartition,
+        record: Record,
+        deliveries: int,
     ) -> None:
         self._queue = queue
         self._link = link

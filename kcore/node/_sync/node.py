@@ -8,25 +8,14 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+import kcore
 from kcore.errors import ConfigError
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.transport import Send, Transport
 from kcore.node.arguments import check_choice, check_count, check_name, check_seconds, check_text, codec_of, names_of
 
 if TYPE_CHECKING:
-    from kcore.node._sync.acls import Acls
-    from kcore.node._sync.brokers import Brokers
-    from kcore.node._sync.groups import Group, Groups
-    from kcore.node._sync.producer import Producer
-    from kcore.node._sync.queue import Queue
-    from kcore.node._sync.quotas import Quotas
-    from kcore.node._sync.topics import Topics
-    from kcore.node._sync.transaction_states import Transactions
     from kcore.node._sync.transactional_producer import TransactionalProducer
-    from kcore.node._sync.transactions import Transaction
-    from kcore.node._sync.users import Users
-    from kcore.node.cluster_types import ClusterDescription
-    from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
 """Default time limit of a call in seconds, including its retries. It equals the default of `default.api.timeout.ms`."""
@@ -60,55 +49,55 @@ class Node:
         self._calls.__reduce__()
 
     @cached_property
-    def topics(self) -> Topics:
+    def topics(self) -> kcore.Topics:
         """The topics: `node.topics["jobs"]`."""
         from kcore.node._sync.topics import Topics  # noqa: PLC0415 - a node that only sends needs no more
 
         return Topics(self._calls)
 
     @cached_property
-    def groups(self) -> Groups:
+    def groups(self) -> kcore.Groups:
         """The groups: `node.groups["workers"]`, or `node.group("workers")`."""
         from kcore.node._sync.groups import Groups  # noqa: PLC0415 - a node that only sends needs no more
 
         return Groups(self._calls)
 
     @cached_property
-    def users(self) -> Users:
+    def users(self) -> kcore.Users:
         """The users that authenticate with a password."""
         from kcore.node._sync.users import Users  # noqa: PLC0415 - only administration needs it
 
         return Users(self._calls)
 
     @cached_property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> kcore.Transactions:
         """The states of transactions, for administration; `transaction` is for programs that write records."""
         from kcore.node._sync.transaction_states import Transactions  # noqa: PLC0415 - for administration only
 
         return Transactions(self._calls)
 
     @cached_property
-    def acls(self) -> Acls:
+    def acls(self) -> kcore.Acls:
         """The access control lists."""
         from kcore.node._sync.acls import Acls  # noqa: PLC0415 - only administration needs it
 
         return Acls(self._calls)
 
     @cached_property
-    def quotas(self) -> Quotas:
+    def quotas(self) -> kcore.Quotas:
         """The quotas of clients."""
         from kcore.node._sync.quotas import Quotas  # noqa: PLC0415 - only administration needs it
 
         return Quotas(self._calls)
 
     @cached_property
-    def brokers(self) -> Brokers:
+    def brokers(self) -> kcore.Brokers:
         """The brokers: `node.brokers[1]`."""
         from kcore.node._sync.brokers import Brokers  # noqa: PLC0415 - only administration needs it
 
         return Brokers(self._calls)
 
-    def describe_cluster(self) -> ClusterDescription:
+    def describe_cluster(self) -> kcore.ClusterDescription:
         """Returns the cluster with its controller and its live brokers."""
         from kcore.node._sync.brokers import described_cluster  # noqa: PLC0415 - only administration needs it
 
@@ -118,7 +107,7 @@ class Node:
         """Returns the id of the cluster; None if its brokers do not report one."""
         return (self._calls.metadata([])).cluster_id
 
-    def group(self, group_id: str) -> Group:
+    def group(self, group_id: str) -> kcore.Group:
         """Returns a group. No request is sent, and the group need not exist."""
         return self.groups[group_id]
 
@@ -130,7 +119,7 @@ class Node:
         auto_accept: bool = True,
         max_jobs: int = 1,
         rack: str | None = None,
-    ) -> Queue:
+    ) -> kcore.Queue:
         """Returns a worker of a share group (KIP-932), which makes topics a work queue; use it with `with`.
 
         A new group begins at the end of its topics, unless its setting "share.auto.offset.reset" is "earliest":
@@ -166,8 +155,8 @@ class Node:
         *,
         timeout: float = 60.0,
         compression: str = "none",
-        interceptors: Iterable[ProducerInterceptor] = (),
-    ) -> Transaction:
+        interceptors: Iterable[kcore.ProducerInterceptor] = (),
+    ) -> kcore.Transaction:
         """Returns a transaction, as a context manager: commits at the end of the block, aborts if the block raises.
 
         The first transaction of an id on a node fences all other producers of that id.
@@ -206,8 +195,8 @@ class Node:
         timeout: float = 120.0,
         acks: Literal["all", 1] = "all",
         create_topics: bool = False,
-        interceptors: Iterable[ProducerInterceptor] = (),
-    ) -> Producer:
+        interceptors: Iterable[kcore.ProducerInterceptor] = (),
+    ) -> kcore.Producer:
         """Returns a producer, which sends many records in batches and stores each record once.
 
         Args:
