@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcore.protocol.api_keys import api_name
+from kcore.protocol.api_keys import api_name, response_class
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import RequestContext
+from kcore.served_apis import SERVED_APIS
 from kcore.testing.arguments import check_count, check_function, check_seconds, check_text, check_type
-from kcore.testing.requests import api_key, error_code, groups_of, like, transactional_id_of
+from kcore.testing.requests import api_key, error_code, groups_of, like, may_name, transactional_ids_of
 
 if TYPE_CHECKING:
     from kcore.errors import KafkaError
@@ -68,7 +69,7 @@ class Filter:
             and (self.principal is None or context.principal == self.principal)
             and (self.group is None or self.group in groups_of(request))
             and (self.topic is None or self.topic in topics_of(request))
-            and (self.transactional_id is None or transactional_id_of(request) == self.transactional_id)
+            and (self.transactional_id is None or self.transactional_id in transactional_ids_of(request))
             and (self.where is None or bool(self.where(request)))
         )
 
@@ -114,10 +115,10 @@ class Fault:
             raise ValueError(f"action={self.action!r}: valid are {', '.join(ACTIONS)}")
         if not self.apis:
             raise ValueError(f"{self.action}() needs the name of an API, several, or '*'")
+        check_type("filter", self.filter, Filter)
         for name in self.apis:
             if name != ANY_API:
-                api_key(name)  # raises for an unknown name
-        check_type("filter", self.filter, Filter)
+                self._check_api(name)
         check_count("times", self.times, 1, optional=True)
         check_count("skip", self.skip, 0)
         check_text("message", self.message, optional=True)
@@ -132,6 +133,25 @@ class Fault:
             if not error_code(self.error):
                 raise ValueError(
                     f"fail() with error={self.error!r}, which is not an error: clients would see a success"
+                )
+
+    def _check_api(self, name: str) -> None:
+        """Checks that the fault can apply to requests of an API.
+
+        Raises:
+            TypeError: the name is not a string.
+            ValueError: no API has this name, or no request of the API can match the fault.
+        """
+        key = api_key(name)
+        if all(row.key != key for row in SERVED_APIS):
+            raise ValueError(f"{self.action}({name!r}) would never apply: a broker of kcore does not serve this API")
+        if self.action == "throttle" and all(each.name != "throttle_time_ms" for each in response_class(key).FIELDS):
+            raise ValueError(f"throttle({name!r}) would have no effect: responses of this API have no throttle time")
+        for attribute in ("group", "topic", "transactional_id"):
+            if getattr(self.filter, attribute) is not None and not may_name(key, attribute):
+                raise ValueError(
+                    f"{self.action}({name!r}, {attribute}={getattr(self.filter, attribute)!r}) would never apply: "
+                    f"requests of this API have no {attribute} for the filter; valid: client_id, principal or where"
                 )
 
     def concerns(self, key: int) -> bool:

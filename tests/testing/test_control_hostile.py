@@ -245,7 +245,7 @@ def test_the_end_of_the_server_ends_its_connections(broker: Broker) -> None:
 
 
 def test_ten_thousand_faults_are_injected_soon_and_removed(control: ControlServer, broker: Broker) -> None:
-    fault = {"action": "hold", "api": ["Fetch"], "group": "g"}
+    fault = {"action": "hold", "api": ["JoinGroup"], "group": "g"}
     status, found = send(control, "POST", "/faults/script", {"faults": [{**fault, "times": 1}] * 9_000})
     assert (status, len(found["faults"])) == (201, 9_000)
     for _ in range(100):

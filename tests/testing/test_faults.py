@@ -7,7 +7,9 @@ import re
 import socket
 import threading
 import warnings
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import aiokafka
@@ -19,12 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcore
-from kcore.errors import KafkaError, NotCoordinatorError
-from kcore.protocol.api_keys import ApiKey
+from kcore.errors import GroupAuthorizationFailedError, KafkaError, KcoreError, NotCoordinatorError
+from kcore.protocol.api_keys import ApiKey, api_name, request_class
+from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kcore.protocol.schema import Request
+from kcore.served_apis import SERVED_APIS
 from kcore.testing import Broker, RandomFaults, faults
-from kcore.testing.requests import groups_of, topics_of, transactional_id_of
-from tests.protocol.strategies import all_messages, examples, struct_strategy
+from kcore.testing.requests import groups_of, may_name, topics_of, transactional_ids_of
+from tests.protocol.strategies import KIND_NAMES, all_messages, examples, struct_strategy
 from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
 
 with warnings.catch_warnings():
@@ -45,6 +49,13 @@ def python_consumer(broker: Broker, **options: object) -> kafka.KafkaConsumer:
 
 def values(broker: Broker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
     return [record.value for record in broker.node.topics[topic].read(partition, 0)]
+
+
+def add_to_a_transaction(node: kcore.Node) -> None:
+    """Sends the request of clients before KIP-890."""
+    node.transaction("x").init()
+    topic = AddPartitionsToTxnTopic(name="t", partitions=[0])
+    node.send(AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=[topic]), 3)
 
 
 # ---- fail
@@ -181,14 +192,61 @@ def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
             TypeError,
             "fail() has no argument 'seconds'; valid: times, skip, error, ",
         ),
+        ("Vote", 3, {}, ValueError, "fail('Vote') would never apply: a broker of kcore does not serve this API"),
+        (
+            "Metadata",
+            3,
+            {"group": "g"},
+            ValueError,
+            "fail('Metadata', group='g') would never apply: requests of this API have no group for the filter; valid: "
+            "client_id, principal or where",
+        ),
+        ("JoinGroup", 16, {"topic": "t"}, ValueError, "fail('JoinGroup', topic='t') would never apply"),
+        ("Fetch", 3, {"transactional_id": "x"}, ValueError, "fail('Fetch', transactional_id='x') would never apply"),
+        (["OffsetCommit", "Metadata"], 3, {"group": "g"}, ValueError, "fail('Metadata', group='g') would never apply"),
     ],
 )
 def test_wrong_names_are_refused_at_once(
-    kcore_broker: Broker, api: str, error: Any, which: dict[str, Any], kind: type[Exception], message: str
+    kcore_broker: Broker, api: Any, error: Any, which: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         kcore_broker.fail(api, error, **which)
     assert kcore_broker.active_faults == []
+
+
+def test_a_throttle_needs_an_api_with_a_throttle_time(kcore_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="responses of this API have no throttle time"):
+        kcore_broker.throttle("DescribeQuorum", 1)
+
+
+def test_a_filter_without_an_api_applies_to_the_requests_that_name_its_object(kcore_broker: Broker) -> None:
+    fault = kcore_broker.fail("*", "GROUP_AUTHORIZATION_FAILED", group="g", times=None)
+    with kcore.connect(kcore_broker.bootstrap) as node:
+        assert node.topics.list()
+        with pytest.raises(GroupAuthorizationFailedError):
+            node.group("g").committed()
+        with pytest.raises(GroupAuthorizationFailedError):
+            node.group("g").config()
+    assert fault.applied == 2
+
+
+@pytest.mark.parametrize(
+    ("api", "which", "call"),
+    [
+        ("FindCoordinator", {"transactional_id": "x"}, lambda node: node.transaction("x").init()),
+        ("DescribeTransactions", {"transactional_id": "x"}, lambda node: node.transactions.terminate("x")),
+        ("DescribeConfigs", {"topic": "t"}, lambda node: node.topics["t"].config()),
+        ("AddPartitionsToTxn", {"topic": "t", "transactional_id": "x"}, add_to_a_transaction),
+        ("ConsumerGroupHeartbeat", {"topic": "t"}, lambda node: node.group("g").join("t").start()),
+    ],
+)
+def test_a_filter_finds_names_in_every_field_of_a_request(
+    kcore_broker: Broker, api: str, which: dict[str, str], call: Callable[[kcore.Node], object]
+) -> None:
+    fault = kcore_broker.fail(api, "CLUSTER_AUTHORIZATION_FAILED", **which)
+    with kcore.connect(kcore_broker.bootstrap) as node, suppress(KafkaError, KcoreError):
+        call(node)
+    assert fault.applied == 1
 
 
 def test_an_error_may_be_a_class_of_kcore(kcore_broker: Broker) -> None:
@@ -451,6 +509,13 @@ def test_a_rebalance_waits_while_its_requests_are_held(kcore_broker: Broker) -> 
 # ---- properties of requests
 
 
+NAMES: dict[str, Callable[[Any], Iterable[str]]] = {
+    "group": groups_of,
+    "topic": lambda request: topics_of(request, lambda topic_id: "found"),
+    "transactional_id": transactional_ids_of,
+}
+"""Attribute of a filter -> the function that reads the names of a request."""
+
 REQUESTS = [cls for cls in all_messages() if issubclass(cls, Request)]
 
 
@@ -458,6 +523,31 @@ REQUESTS = [cls for cls in all_messages() if issubclass(cls, Request)]
 @given(st.sampled_from(REQUESTS), st.data())
 def test_the_properties_of_every_request_can_be_read(cls: type[Request[object]], data: st.DataObject) -> None:
     request = data.draw(struct_strategy(cls))
-    topics = topics_of(request, lambda topic_id: "found")
-    names = [*groups_of(request), *topics, transactional_id_of(request) or ""]
-    assert all(isinstance(name, str) for name in names), names
+    for attribute, names_of in NAMES.items():
+        names = list(names_of(request))
+        assert all(isinstance(name, str) for name in names), names
+        assert not names or may_name(request.API_KEY, attribute)
+
+
+def filled(cls: Any, number: int) -> Any:
+    """Returns a request or a part of one with one entry in each list, names in all texts, and `number` as numbers."""
+    values: dict[str, Any] = {}
+    for spec in cls.FIELDS:
+        kind, item = KIND_NAMES[spec.kind], KIND_NAMES.get(spec.item)
+        if kind == "array" and (spec.struct is not None or item == "string"):
+            values[spec.name] = ["x"] if spec.struct is None else [filled(spec.struct, number)]
+        elif kind == "string":
+            values[spec.name] = "x"
+        elif kind.startswith("int"):
+            values[spec.name] = number
+    return cls(**values)
+
+
+@pytest.mark.parametrize("attribute", list(NAMES))
+def test_a_filter_finds_the_names_in_the_requests_of_each_api_that_it_accepts(attribute: str) -> None:
+    """Otherwise, a fault would be accepted and never apply."""
+    accepted = [row.key for row in SERVED_APIS if may_name(row.key, attribute)]
+    assert len(accepted) > 5
+    for key in accepted:
+        requests = [filled(request_class(key), number) for number in (0, 1, 2, 32)]  # types of keys and resources
+        assert any(set(NAMES[attribute](request)) for request in requests), api_name(key)
