@@ -46,6 +46,7 @@ from kcore.log.journal_file import (
     read_file,
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY
+from kcore.log.lmdb_rows import get_row, put_row
 from kcore.log.lmdb_values import is_stored
 from kcore_ext.log.journal import journal_entry, log_pairs, sort_batches
 from kcore_ext.util.lock import Lock
@@ -205,12 +206,13 @@ class Journal:
 
         Raises:
             JournalDamagedError: acknowledged batches are missing or damaged.
+            DamagedRowError: the reference to the journal is damaged.
         """
-        stored = txn.get(self._key, db=environment.meta_db)
+        stored = get_row(txn, environment.meta_db, self._key)
         self.next_identity = NO_IDENTITY
         if stored is None:
             return
-        move_file(txn, environment, self._folder, bytes(stored))
+        move_file(txn, environment, self._folder, stored)
         txn.delete(self._key, db=environment.meta_db)
 
     def prepare(self) -> None:
@@ -327,8 +329,7 @@ class Journal:
             raise JournalMismatchError(wrong)
 
     def _store(self, txn: Any, environment: LmdbEnvironment, reference: Reference) -> None:
-        if not txn.put(self._key, reference.encode(), db=environment.meta_db):
-            raise LogError("LMDB refused to replace a value")
+        put_row(txn, environment.meta_db, self._key, reference.encode())
 
     def _first_identity(self) -> bytes:
         """Returns the identity at the start of the file; empty if the identity is not known."""

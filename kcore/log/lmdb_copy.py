@@ -26,7 +26,6 @@ from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
 from kcore.log.lmdb_layout import (
-    FORMAT_KEY,
     FORMAT_VERSION,
     JOURNAL_KEY,
     LOG_DB,
@@ -34,10 +33,9 @@ from kcore.log.lmdb_layout import (
     SHARED_VERSIONS,
     SNAP_DB,
     FormatError,
-    parse_version,
-    refuse_newer,
 )
-from kcore.log.lmdb_pages import check_snapshot
+from kcore.log.lmdb_pages import REMEDY, check_snapshot
+from kcore.log.lmdb_rows import DamagedRowError, get_row_of_any_version, read_version
 from kcore.log.node_journals import CLUSTER_FOLDER
 from kcore.log.shared_copy import begin_shared, write_journals
 
@@ -167,28 +165,36 @@ def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes 
     the bytes may lack an entry although they contain a later entry. The function then reads the file again.
 
     Raises:
-        DataFolderError: the journal is damaged, or a newer kcore wrote the folder.
+        DataFolderError: the journal, its reference or the format version is damaged, or a newer kcore wrote the folder.
         LogError: the server moves its journal faster than it can be read.
     """
     meta = env.open_db(META_DB, create=False)
-    with env.begin() as txn:
-        version = parse_version(txn.get(FORMAT_KEY, db=meta), FORMAT_VERSION)
-    if version in SHARED_VERSIONS:
-        return _begin_shared(env, meta, source)
     try:
-        refuse_newer(version)
-    except FormatError as error:
-        raise DataFolderError(source, str(error), DATA_NAME) from None
+        with env.begin() as txn:
+            version = read_version(txn, meta) or FORMAT_VERSION
+        if version in SHARED_VERSIONS:
+            return _begin_shared(env, meta, source)
+        return _begin_single(env, meta, source)
+    except (FormatError, struct.error) as error:
+        raise DataFolderError(source, str(error), DATA_NAME) from error
+    except DamagedRowError as error:
+        raise DataFolderError(source, f"damaged: its checksum is wrong{REMEDY}", error.row) from error
+
+
+def _begin_single(
+    env: lmdb.Environment, meta: Any, source: str
+) -> tuple[lmdb.Transaction, bytes | None, dict[int, bytes]]:
+    """Begins a read transaction like `_begin`, for a folder of a single process."""
     damage: JournalDamagedError | None = None
     for _ in range(ATTEMPTS):
         txn = env.begin()
         try:
-            stored = txn.get(JOURNAL_KEY, db=meta)
+            stored = get_row_of_any_version(txn, meta, JOURNAL_KEY)
             if stored is None:
                 return txn, None, {}
             data = read_file(source)
             with env.begin() as later:
-                unchanged = later.get(JOURNAL_KEY, db=meta) == stored
+                unchanged = get_row_of_any_version(later, meta, JOURNAL_KEY) == stored
             damage = None
             if unchanged:
                 load_entries(data, stored, source)

@@ -13,6 +13,7 @@ import lmdb
 from kcore.log.data_folder import FILE_MODE, reserve_lock_file
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, SNAP_DB
+from kcore.log.lmdb_rows import get_row
 from kcore_ext.util.lock import Lock
 
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
@@ -227,7 +228,7 @@ class LmdbEnvironment:
             with self.gate:
                 txn = self.begin_read(META_DB)
                 try:
-                    return bytes(txn.get(JOURNAL_KEY, b""))
+                    return get_row(txn, self.meta_db, JOURNAL_KEY) or b""
                 finally:
                     txn.abort()
         except lmdb.Error as error:

@@ -5,7 +5,8 @@ Three named databases:
 * `log`: partition number (u32) | base offset (u64), big-endian -> one or more consecutive record batches v2, as Kafka
   writes them. The key has the base offset of the first batch.
 * `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
-* `meta`: the keys below.
+* `meta`: the keys below. From version 8 on, each value except that of `format` ends with a checksum
+  (`kcore.log.row_checksum`).
 
 Keys have the partition's number, because it is shorter than the 20-byte name. Also, the batches of a dropped partition
 may still wait for `reclaim` when a new partition of the same name exists.
@@ -20,22 +21,30 @@ from typing import Any, Final
 from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.journal_file import JournalDamagedError, iter_batches
+from kcore.log.row_checksum import with_checksum
 
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 """The format version that this code writes.
 
 Version 2 added the end of the compacted part to a partition's metadata. Version 3 added the journal, as a database. In
 version 4 the journal became a file, in version 5 a file of two areas. In version 6, the reference to the journal also
-contains the identity at the start of the file. In version 7, a value of the log may have several batches.
+contains the identity at the start of the file. In version 7, a value of the log may have several batches. In version 8,
+the rows of metadata have checksums.
 """
+CHECKSUM_VERSION: Final = 8
+"""The first version in which the rows of metadata have checksums."""
 
-SHARED_VERSION: Final = 500 + FORMAT_VERSION
+SHARED_BASE: Final = 500
+"""The difference between the version of a folder that several processes serve, and the version of the same layout for a
+single process.
+"""
+SHARED_VERSION: Final = SHARED_BASE + FORMAT_VERSION
 """The version of a folder that several processes serve.
 
 Each node has a separate journal, so a process that does not know these journals must not open the folder. `fold`
 changes the version to `FORMAT_VERSION`.
 """
-SHARED_VERSIONS: Final = (504, 505, 506, SHARED_VERSION)
+SHARED_VERSIONS: Final = (504, 505, 506, 507, SHARED_VERSION)
 """The versions of shared folders that this code opens. The journals of version 504 have one area."""
 
 FIRST_VERSION: Final = 1
@@ -57,6 +66,9 @@ CLUSTER_DB: Final = b"cluster"
 """
 
 FORMAT_KEY: Final = b"format"
+"""Key of the format version. The row has no checksum, because older versions of kcore must be able to read it."""
+FORMAT_COPY_KEY: Final = b"format_copy"
+"""Key of a copy of the format version, in a row with a checksum."""
 NODE_EPOCH_KEY: Final = b"node_epoch"
 JOURNAL_KEY: Final = b"journal"
 """Key of the reference to the journal in use. It is missing while no journal is in use, such as after a clean close."""
@@ -71,6 +83,11 @@ NEXT_NUMBER_KEY: Final = b"next_partition_number"
 PARTITION_PREFIX: Final = b"partition:"
 DROPPED_PREFIX: Final = b"dropped:"
 USER_PREFIX: Final = b"user:"
+
+META_KEYS: Final = frozenset(
+    (FORMAT_KEY, FORMAT_COPY_KEY, NODE_EPOCH_KEY, JOURNAL_KEY, CLUSTER_EPOCH_KEY, NEXT_NUMBER_KEY)
+)
+META_PREFIXES: Final = (PARTITION_PREFIX, DROPPED_PREFIX, USER_PREFIX, NODE_JOURNAL_PREFIX)
 
 U32: Final = struct.Struct(">I")
 U64: Final = struct.Struct(">Q")
@@ -133,6 +150,16 @@ def _allow_several_batches(txn: Any, databases: Mapping[bytes, Any]) -> None:
     """
 
 
+def _add_checksums(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """Migrates version 7 to 8: adds the checksums of the rows of metadata."""
+    meta = databases[META_DB]
+    with txn.cursor(meta) as cursor:
+        rows = [(bytes(key), bytes(value)) for key, value in cursor.iternext()]
+    for key, value in rows:
+        if key != FORMAT_KEY and not txn.put(key, with_checksum(key, value), db=meta):
+            raise LogError("LMDB refused to replace a value")
+
+
 MIGRATIONS: Final[dict[int, Migration]] = {
     1: _allow_compaction,
     2: _add_journal,
@@ -140,17 +167,54 @@ MIGRATIONS: Final[dict[int, Migration]] = {
     4: _add_area,
     5: _add_identity_before,
     6: _allow_several_batches,
+    7: _add_checksums,
 }
 """Format version -> migration from this version to the next."""
 
 
 class FormatError(Exception):
-    """The error for a folder whose format version this code does not support."""
+    """The error for a folder whose format version is damaged, or is not supported by this code."""
 
 
 def parse_version(stored: bytes | None, otherwise: int) -> int:
     """Returns the format version in a stored value; `otherwise` if the value is missing or has a wrong size."""
     return int(U32.unpack(stored)[0]) if stored is not None and len(stored) == U32.size else otherwise
+
+
+def has_checksums(version: int) -> bool:
+    """Returns True if the rows of metadata have checksums in a folder of a version that this code opens."""
+    return (version - SHARED_BASE if version in SHARED_VERSIONS else version) >= CHECKSUM_VERSION
+
+
+def put_version(txn: Any, meta: Any, version: int) -> None:
+    """Writes the format version and its copy.
+
+    Args:
+        txn: a write transaction.
+        meta: the database of metadata.
+        version: the version.
+
+    Raises:
+        LogError: LMDB refused a value.
+    """
+    value = U32.pack(version)
+    for key, stored in ((FORMAT_KEY, value), (FORMAT_COPY_KEY, with_checksum(FORMAT_COPY_KEY, value))):
+        if not txn.put(key, stored, db=meta):
+            raise LogError("LMDB refused to replace a value")
+
+
+def is_meta_key(key: bytes) -> bool:
+    """Returns True if a row of metadata can have this key."""
+    return key in META_KEYS or key.startswith(META_PREFIXES)
+
+
+def row_name(key: bytes) -> str:
+    """Returns the name of a row of metadata for an error: the partition, or the key."""
+    if key.startswith(PARTITION_PREFIX) and len(key) == len(PARTITION_PREFIX) + _PARTITION.size:
+        return f"partition {parse_partition_meta_key(key)}"
+    if key.startswith(USER_PREFIX):
+        return f"metadata {key[len(USER_PREFIX) :].decode(errors='replace')!r}"
+    return f"metadata {key!r}"
 
 
 def partition_meta_key(key: PartitionKey) -> bytes:
@@ -194,4 +258,4 @@ def migrate(
             )
         step(txn, databases)
     if found != target:
-        txn.put(FORMAT_KEY, U32.pack(target), db=databases[META_DB])
+        put_version(txn, databases[META_DB], target)

@@ -20,14 +20,16 @@ from kcore.log.lmdb_layout import (
     META_DB,
     NODE_EPOCH_KEY,
     OLD_JOURNAL_DB,
+    SHARED_BASE,
     SHARED_VERSIONS,
     SNAP_DB,
-    U32,
     U64,
     FormatError,
     migrate,
     parse_version,
+    put_version,
 )
+from kcore.log.lmdb_rows import get_row, put_row, read_version, require_sound_rows
 from kcore.log.node_journals import fold
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def stored_version(txn: Any, environment: LmdbEnvironment) -> int:
 
 
 def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bool) -> int:
-    """Checks or writes the format version, and migrates the folder.
+    """Checks or writes the format version, migrates the folder, and checks the rows of metadata.
 
     Args:
         txn: the write transaction of the opening.
@@ -71,16 +73,10 @@ def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bo
 
     Raises:
         FormatError: the version is unknown, or a number is damaged.
+        DataFolderError: a row of metadata is damaged.
         JournalDamagedError: acknowledged batches in the journal of an older version are missing or damaged.
     """
     meta = environment.meta_db
-    version = txn.get(FORMAT_KEY, db=meta)
-    if version is None:
-        if txn.stat(meta)["entries"]:
-            raise FormatError("the file has no format version: it is not a file of kcore, or it is damaged")
-        txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
-        txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
-        return 0
     databases = {
         LOG_DB: environment.log_db,
         META_DB: meta,
@@ -88,13 +84,21 @@ def open_format(txn: Any, environment: LmdbEnvironment, path: str, *, counts: bo
         OLD_JOURNAL_DB: environment.old_journal(txn),
     }
     try:
-        if U32.unpack(version)[0] in SHARED_VERSIONS:
+        version = read_version(txn, meta)
+        if version is None:
+            if txn.stat(meta)["entries"]:
+                raise FormatError("the file has no format version: it is not a file of kcore, or it is damaged")
+            put_version(txn, meta, FORMAT_VERSION)
+            put_row(txn, meta, NODE_EPOCH_KEY, U64.pack(0))
+            return 0
+        is_shared = version in SHARED_VERSIONS
+        migrate(txn, databases, version - SHARED_BASE if is_shared else version)
+        require_sound_rows(txn, meta, path)
+        if is_shared:
             fold(txn, environment, path)
-        else:
-            migrate(txn, databases, U32.unpack(version)[0])
-        node_epoch: int = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
+        node_epoch: int = U64.unpack(get_row(txn, meta, NODE_EPOCH_KEY) or b"")[0] + 1
     except struct.error as error:
         raise FormatError(f"damaged: the format version or the node epoch has a wrong size: {error}") from error
     if counts:
-        txn.put(NODE_EPOCH_KEY, U64.pack(node_epoch), db=meta)
+        put_row(txn, meta, NODE_EPOCH_KEY, U64.pack(node_epoch))
     return node_epoch

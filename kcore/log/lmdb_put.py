@@ -16,6 +16,7 @@ from kcore.log.lmdb_layout import (
     partition_meta_key,
 )
 from kcore.log.lmdb_rewrite import rewrite_batches
+from kcore.log.lmdb_rows import put_row
 from kcore.log.lmdb_values import contains, is_stored
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def _append(cursor: Any, sealed: SealedPartition) -> None:
 def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition) -> None:
     for offset, index, data in sealed.chunks or ():
         # Chunks of an abandoned snapshot may still be stored: the newer chunks replace them.
-        require_put(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=environment.snap_db))
+        if not txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=environment.snap_db):
+            raise LogError("LMDB refused to replace a value")
 
 
 def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> None:
@@ -83,21 +85,15 @@ def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> No
     meta_db = environment.meta_db
     for log in write_set.drops:
         txn.delete(partition_meta_key(log.key), db=meta_db)
-        require_put(txn.put(DROPPED_PREFIX + U32.pack(log._number), b"", db=meta_db))
+        put_row(txn, meta_db, DROPPED_PREFIX + U32.pack(log._number), b"")
     for sealed in write_set.partitions:
         if sealed.meta is not None:
-            require_put(txn.put(partition_meta_key(sealed.key), sealed.meta.encode(), db=meta_db))
+            put_row(txn, meta_db, partition_meta_key(sealed.key), sealed.meta.encode())
     for name, value in write_set.metas.items():
         key = USER_PREFIX + name.encode()
         if value is None:
             txn.delete(key, db=meta_db)
         else:
-            require_put(txn.put(key, value, db=meta_db))
+            put_row(txn, meta_db, key, value)
     if write_set.next_number:
-        require_put(txn.put(NEXT_NUMBER_KEY, U32.pack(write_set.next_number), db=meta_db))
-
-
-def require_put(stored: bool) -> None:
-    """Raises LogError if LMDB refused to replace a value. `stored` is the result of LMDB's `put`."""
-    if not stored:
-        raise LogError("LMDB refused to replace a value")
+        put_row(txn, meta_db, NEXT_NUMBER_KEY, U32.pack(write_set.next_number))

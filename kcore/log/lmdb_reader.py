@@ -14,6 +14,7 @@ from kcore.log.journal import Journal, behind
 from kcore.log.lmdb_environment import LmdbEnvironment, log_error
 from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, META_DB, SNAP_DB, SNAP_KEY, USER_PREFIX
 from kcore.log.lmdb_recovery import stray_numbers, wrong_keys
+from kcore.log.lmdb_rows import value_of
 from kcore.log.lmdb_values import seek
 from kcore.log.storage import Storage
 from kcore_ext.batch.run import gather, spans
@@ -97,7 +98,9 @@ class LmdbReader(Storage):
 
     def get_meta(self, name: str) -> bytes | None:
         """Implements `Storage.get_meta`."""
-        return self._get(META_DB, USER_PREFIX + name.encode(), "reading metadata")
+        key = USER_PREFIX + name.encode()
+        stored = self._get(META_DB, key, "reading metadata")
+        return None if stored is None else value_of(key, stored)
 
     def meta_names(self, prefix: str) -> list[str]:
         """Implements `Storage.meta_names`."""

@@ -20,8 +20,10 @@ from kcore.log.lmdb_layout import (
     U32,
     parse_partition_meta_key,
     partition_meta_key,
+    row_name,
 )
 from kcore.log.lmdb_pages import REMEDY
+from kcore.log.lmdb_rows import DamagedRowError, get_row, value_of
 from kcore.log.lmdb_values import key_at, last_batch, seek_containing, wrong_key
 from kcore.log.write_set import PartitionMeta, StoredPartition
 
@@ -50,10 +52,12 @@ def load_partitions(
     known: dict[int, PartitionKey] = {}
     for name, value in _prefixed(txn, environment, PARTITION_PREFIX):
         try:
-            key = parse_partition_meta_key(bytes(name))
-            meta = PartitionMeta.decode(bytes(value))
+            key = parse_partition_meta_key(name)
+            meta = PartitionMeta.decode(value_of(name, value))
+        except DamagedRowError as error:
+            raise _damaged_row(path, error) from error
         except (ValueError, struct.error) as error:
-            raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"metadata {bytes(name)!r}") from error
+            raise DataFolderError(path, f"damaged: {error}{REMEDY}", row_name(name)) from error
         if meta.number >= free or meta.number in known:
             wrong = "was never assigned" if meta.number >= free else f"also belongs to partition {known[meta.number]}"
             raise DataFolderError(path, f"damaged: its number {meta.number} {wrong}{REMEDY}", f"partition {key}")
@@ -75,12 +79,12 @@ def load_partitions(
 
 def load_numbers(txn: Any, environment: LmdbEnvironment, path: str) -> tuple[list[int], int]:
     """Loads the numbers of dropped partitions and the next free number; raises DataFolderError if they are damaged."""
-    next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
     try:
+        next_number = get_row(txn, environment.meta_db, NEXT_NUMBER_KEY)
         free = 0 if next_number is None else U32.unpack(next_number)[0]
-        dropped = [
-            U32.unpack(bytes(key)[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)
-        ]
+        dropped = [U32.unpack(key[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)]
+    except DamagedRowError as error:
+        raise _damaged_row(path, error) from error
     except struct.error as error:
         raise DataFolderError(path, f"damaged: {error}{REMEDY}", "numbers of partitions") from error
     return dropped, free
@@ -92,26 +96,34 @@ def load_partition(txn: Any, environment: LmdbEnvironment, path: str, key: Parti
     Raises:
         DataFolderError: the metadata or the ends of the partition are damaged.
     """
-    value = txn.get(partition_meta_key(key), db=environment.meta_db)
-    if value is None:
-        return None
     try:
-        meta = PartitionMeta.decode(bytes(value))
+        value = get_row(txn, environment.meta_db, partition_meta_key(key))
+        if value is None:
+            return None
+        meta = PartitionMeta.decode(value)
         end_offset, garbage = _ends(txn.cursor(environment.log_db), key, meta, path)
         garbage = garbage or _has_old_snapshot(txn.cursor(environment.snap_db), meta)
+    except DamagedRowError as error:
+        raise _damaged_row(path, error) from error
     except (ValueError, struct.error, LogError) as error:
         raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"partition {key}") from error
     return StoredPartition(key, meta, end_offset, garbage)
 
 
-def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tuple[Any, Any]]:
+def _damaged_row(path: str, error: DamagedRowError) -> DataFolderError:
+    return DataFolderError(path, f"damaged: the checksum of its metadata is wrong{REMEDY}", error.row)
+
+
+def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tuple[bytes, Any]]:
+    """Returns the keys with a prefix, and their values as LMDB stores them."""
     cursor = txn.cursor(environment.meta_db)
     pairs = []
     if cursor.set_range(prefix):
         for name, value in cursor.iternext():
-            if bytes(name[: len(prefix)]) != prefix:
+            key = bytes(name)
+            if not key.startswith(prefix):
                 break
-            pairs.append((name, value))
+            pairs.append((key, value))
     return pairs
 
 

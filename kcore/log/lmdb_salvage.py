@@ -36,10 +36,11 @@ from kcore.log.journal_file import (
     load_entries,
     read_file,
 )
-from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY
+from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY, is_meta_key
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
 from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
 from kcore.log.salvaged_content import MAX_OFFSET, Batches, KeyRanges, Misplaced, Node, Tier
+from kcore.log.salvaged_rows import Versions, check_rows
 from kcore.protocol.batch_layout import HEADER_BYTES, LAST_DELTA_AT, LENGTH_OVERHEAD, MAGIC, header_struct
 from kcore_ext.batch.run import spans
 from kcore_ext.log.journal import MAX_VALUE_BYTES
@@ -74,7 +75,9 @@ class Salvage:
     Attributes:
         damage: the damage because of which every page was read; None for a file whose trees are sound.
         log: batches by partition number, including the batches of the journal.
-        meta: versions of each key of the metadata, as (tier, value), best tier first.
+        meta: versions of each key of the metadata, as (tier, value without its checksum), best tier first.
+        damaged_rows: the stored values of metadata whose checksum is wrong, by key.
+        has_corrected_rows: True if rows of the metadata were corrected.
         chunks: the position, size and tier of each snapshot chunk by (number, offset, index).
         problems: descriptions of damage that belongs to no partition.
         missing: the databases that the file should have and does not list.
@@ -91,11 +94,14 @@ class Salvage:
         self.problems: list[str] = []
         self.missing: set[bytes] = {LOG_DB, META_DB, SNAP_DB}
         self.log: dict[int, Batches] = {}
-        self.meta: dict[bytes, list[tuple[Tier, bytes]]] = {}
+        self.meta: Versions = {}
+        self.damaged_rows: dict[bytes, bytes] = {}
+        self.has_corrected_rows = False
         self.chunks: dict[tuple[int, int, int], tuple[int, int, Tier]] = {}
         self._doubts = KeyRanges()
         self.doubts_all = self.doubts_meta = False
         self._misplaced: list[Misplaced] = []
+        self._misplaced_rows: list[tuple[bytes, bytes]] = []
         self._free: set[int] | None = set()
         self._journal = b""
         try:
@@ -164,11 +170,17 @@ class Salvage:
         self.scanned = scan or self.damage is not None
         if self.scanned:
             self._scan()
-        for versions in self.meta.values():
-            versions.sort(key=lambda version: version[0])
+        self._check_rows()
         self._read_journal(path)
         if self.scanned:
             self._scan_journal()
+
+    def _check_rows(self) -> None:
+        """Checks the rows of the metadata, which `meta` has with their checksums until then."""
+        checked = check_rows(self.meta, self._misplaced_rows)
+        self.meta, self.damaged_rows, self.has_corrected_rows = checked.rows, checked.damaged, checked.is_corrected
+        self.problems += checked.problems
+        self.doubts_meta = self.doubts_meta or checked.doubts_journal
 
     def _newest_meta(self, path: str) -> Meta | None:
         metas: list[Meta] = []
@@ -203,6 +215,7 @@ class Salvage:
     def _read_database(self, name: bytes, record: bytes) -> None:
         what = f"database {name.decode('ascii', 'replace')}"
         before = len(self.problems)
+        misplaced_before = len(self._misplaced)
         for _, nodes in self._leaves(record, what, doubtful=name == LOG_DB):
             for node in nodes:
                 self._take(name, node, Tier.LIVE)
@@ -210,8 +223,11 @@ class Salvage:
             self._doubt_all()  # its batches may be of any partition
         if name == META_DB and len(self.problems) > before:
             self.doubts_meta = True
-        for one in self._misplaced if name == LOG_DB else ():
-            self._take_misplaced(one)
+        for one in self._misplaced[misplaced_before:]:
+            if name == LOG_DB:
+                self._take_misplaced(one)
+            elif name == META_DB:
+                self._misplaced_rows.append((one.node.key, self.read(one.node.position, one.node.size)))
 
     def _doubt_all(self) -> None:
         self.doubts_all = True
@@ -376,9 +392,9 @@ class Salvage:
             self._take_entry(
                 f"entry {int.from_bytes(key)}", node.position, node.size, tier, reports_damage=database is not None
             )
-        elif database in (META_DB, None) and _is_meta_key(key):
+        elif database == META_DB or (database is None and is_meta_key(key)):
             self.meta.setdefault(key, []).append((tier, self.read(node.position, node.size)))
-        elif database in (LOG_DB, META_DB, SNAP_DB, OLD_JOURNAL_DB):
+        elif database in (LOG_DB, SNAP_DB, OLD_JOURNAL_DB):
             self.problems.append(f"a key of the wrong size in {database.decode()}: {key.hex()}")
 
     def _batches_of(self, base: int, position: int, size: int) -> list[tuple[int, int, int]]:
@@ -523,9 +539,3 @@ def _sound_entries(data: bytes) -> Iterator[tuple[Entry, bytes]]:
             at += len(_ZEROS) - ENTRY_HEAD.size  # an entry may begin with zeros, but its identity is not zero
         else:
             at += 1
-
-
-def _is_meta_key(key: bytes) -> bool:
-    return key in (b"format", b"node_epoch", b"next_partition_number", b"journal", b"cluster_epoch") or key.startswith(
-        (b"partition:", b"dropped:", b"user:", b"journal:")
-    )

@@ -15,8 +15,9 @@ from kcore.log.journal import NO_IDENTITY, Journal, JournalMismatchError
 from kcore.log.journal_file import JOURNAL_BYTES
 from kcore.log.lmdb_environment import LmdbEnvironment, file_error, log_error
 from kcore.log.lmdb_layout import NODE_EPOCH_KEY, U64
-from kcore.log.lmdb_put import put_batches, put_metas, require_put
+from kcore.log.lmdb_put import put_batches, put_metas
 from kcore.log.lmdb_reader import LmdbReader
+from kcore.log.lmdb_rows import put_row
 from kcore.log.write_set import WriteSet
 from kcore.process_logging import log_failure, next_step
 from kcore_ext.util.lock import Lock
@@ -275,7 +276,7 @@ class LmdbWriter(LmdbReader):
         """Commits once more, so that both meta pages include the transaction whose result was unknown."""
         try:
             with self._environment.env_for_write.begin(write=True) as txn:
-                require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
+                put_row(txn, self._environment.meta_db, NODE_EPOCH_KEY, U64.pack(self.node_epoch))
         except lmdb.Error as error:
             raise log_error(
                 error, "cannot confirm the previous commit, so it is unknown whether that commit is stored"

@@ -19,14 +19,13 @@ from kcore.log.journal_file import IDENTITY_BYTES, Reference
 from kcore.log.lmdb_layout import (
     CLUSTER_DB,
     CLUSTER_EPOCH_KEY,
-    FORMAT_KEY,
     FORMAT_VERSION,
     NODE_EPOCH_KEY,
     NODE_JOURNAL_PREFIX,
-    U32,
     U64,
+    put_version,
 )
-from kcore.log.lmdb_put import require_put
+from kcore.log.lmdb_rows import get_row, put_row
 
 if TYPE_CHECKING:
     from kcore.log.lmdb_environment import LmdbEnvironment
@@ -74,17 +73,18 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
 
     Raises:
         JournalDamagedError: acknowledged batches are missing or damaged.
+        DamagedRowError: the reference to the journal is damaged.
     """
     key = node_journal_key(node_id)
-    stored = txn.get(key, db=environment.meta_db)
+    stored = get_row(txn, environment.meta_db, key)
     if stored is None:
         return False
-    entries = move_file(txn, environment, node_folder(path, node_id), bytes(stored))
+    entries = move_file(txn, environment, node_folder(path, node_id), stored)
     if end:
         txn.delete(key, db=environment.meta_db)
     elif entries:
         reference = Reference(os.urandom(IDENTITY_BYTES), 0)
-        require_put(txn.put(key, reference.encode(), db=environment.meta_db))
+        put_row(txn, environment.meta_db, key, reference.encode())
     return entries > 0
 
 
@@ -92,10 +92,12 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
     """Changes a folder that several processes have served into a folder for a single process.
 
     It moves all journals to the log, and removes the state of the cluster. The number of openings becomes at least the
-    highest epoch of a leader, so that the next leader has a higher epoch. The caller holds the folder's lock.
+    highest epoch of a leader, so that the next leader has a higher epoch. The caller holds the folder's lock, and has
+    migrated the rows of metadata to the newest version.
 
     Raises:
         JournalDamagedError: acknowledged batches are missing or damaged.
+        DamagedRowError: a row of metadata is damaged.
         struct.error: a number has the wrong size.
     """
     meta = environment.meta_db
@@ -103,11 +105,11 @@ def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
         move_node_journal(txn, environment, path, node_id, end=True)
     with contextlib.suppress(lmdb.NotFoundError):
         txn.drop(environment.env_for_write.open_db(CLUSTER_DB, txn=txn, create=False))
-    (openings,) = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))
-    (highest,) = U64.unpack(txn.get(CLUSTER_EPOCH_KEY, U64.pack(0), db=meta))
-    require_put(txn.put(NODE_EPOCH_KEY, U64.pack(max(openings, highest)), db=meta))
+    (openings,) = U64.unpack(get_row(txn, meta, NODE_EPOCH_KEY) or b"")
+    (highest,) = U64.unpack(get_row(txn, meta, CLUSTER_EPOCH_KEY) or U64.pack(0))
+    put_row(txn, meta, NODE_EPOCH_KEY, U64.pack(max(openings, highest)))
     txn.delete(CLUSTER_EPOCH_KEY, db=meta)
-    require_put(txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta))
+    put_version(txn, meta, FORMAT_VERSION)
 
 
 def journal_owners(txn: Any, meta: Any) -> list[int]:

@@ -30,6 +30,7 @@ from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME
 from kcore.log.lmdb_environment import MAX_MAP_SIZE_BYTES, log_error
 from kcore.log.lmdb_layout import (
     DAMAGED_VERSION,
+    FORMAT_COPY_KEY,
     FORMAT_KEY,
     FORMAT_VERSION,
     LOG_DB,
@@ -38,6 +39,7 @@ from kcore.log.lmdb_layout import (
     SHARED_VERSIONS,
     SNAP_DB,
     SNAP_KEY,
+    has_checksums,
     parse_version,
     partition_meta_key,
 )
@@ -45,6 +47,7 @@ from kcore.log.lmdb_salvage import Salvage
 from kcore.log.node_journals import journal_folders, node_folder
 from kcore.log.repair_partition import Loss, PartitionPlan, RepairRules
 from kcore.log.repair_plan import Plan, make_plan
+from kcore.log.row_checksum import with_checksum
 
 logger = logging.getLogger(__name__)
 
@@ -286,14 +289,23 @@ def _build(path: str, salvage: Salvage, plan: Plan) -> None:
             _write_all(env, log, _log_pairs(salvage, plan))
             chunks = sorted(plan.chunks.items())
             _write_all(env, snap, ((SNAP_KEY.pack(*at), salvage.read(found[0], found[1])) for at, found in chunks))
-            values = {
-                **plan.meta,
-                **{partition_meta_key(partition.key): partition.meta.encode() for partition in plan.partitions},
-            }
-            _write_all(env, meta, iter(sorted(values.items())))
+            _write_all(env, meta, iter(sorted(_meta_rows(plan).items())))
             env.sync(True)
     except lmdb.Error as error:
         raise log_error(error, "building the repaired file", os.path.join(staging, DATA_NAME), size) from error
+
+
+def _meta_rows(plan: Plan) -> dict[bytes, bytes]:
+    """Returns the rows of metadata, as a folder of the plan's format version stores them."""
+    rows = {
+        **plan.meta,
+        **{partition_meta_key(partition.key): partition.meta.encode() for partition in plan.partitions},
+    }
+    version = rows.pop(FORMAT_KEY)
+    if has_checksums(parse_version(version, FORMAT_VERSION)):
+        rows[FORMAT_COPY_KEY] = version
+        rows = {key: with_checksum(key, value) for key, value in rows.items()}
+    return {**rows, FORMAT_KEY: version}
 
 
 def _log_pairs(salvage: Salvage, plan: Plan) -> Iterator[tuple[bytes, bytes]]:

@@ -29,6 +29,7 @@ from kcore.log.lmdb_layout import (
 )
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.repair_partition import Loss, PartitionPlan, Planner, RepairRules, record_count
+from kcore.log.repair_rows import Found, damaged_partitions, rebuild_metadata
 from kcore.log.salvaged_content import Batches, Tier
 from kcore.log.write_set import PartitionMeta
 from kcore.protocol.uuids import METADATA_TOPIC_ID
@@ -65,9 +66,10 @@ def make_plan(salvage: Salvage, rules: RepairRules) -> Plan:
         detail = "the newest batches of any partition may be lost; new records will get their offsets"
         losses.append(Loss(None, None, None, None, "end", detail))
     meta = {key: versions[0][1] for key, versions in salvage.meta.items() if versions[0][0].is_current}
-    changed = bool(losses)
+    changed = bool(losses) or salvage.has_corrected_rows
     for name in (FORMAT_KEY, NODE_EPOCH_KEY, *(one for one in salvage.meta if one.startswith(USER_PREFIX))):
-        if name not in meta and name in salvage.meta and (salvage.doubts_meta or not name.startswith(USER_PREFIX)):
+        is_lost = salvage.doubts_meta or name in salvage.damaged_rows or not name.startswith(USER_PREFIX)
+        if name not in meta and name in salvage.meta and is_lost:
             meta[name] = salvage.meta[name][0][1]
     metas = _partition_metas(salvage, losses)
     partitions = []
@@ -111,9 +113,9 @@ def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
     )
 
 
-def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[PartitionKey, list[PartitionMeta]]]:
+def _partition_metas(salvage: Salvage, losses: list[Loss]) -> Found:
     """Returns the key and the versions of the metadata, most reliable version first, by partition number."""
-    found: dict[int, tuple[PartitionKey, list[PartitionMeta]]] = {}
+    found: Found = {}
     dropped = {key[len(DROPPED_PREFIX) :] for key in salvage.meta if key.startswith(DROPPED_PREFIX)}
     by_trust: list[tuple[Tier, PartitionKey, PartitionMeta]] = []
     for name, versions in salvage.meta.items():
@@ -130,11 +132,14 @@ def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[Pa
         key=lambda one: (one[0], -copies[one[1], one[2].number], -len(one[2].epochs), -one[2].log_start_offset)
     )
     taken: dict[PartitionKey, int] = {}
+    damaged = damaged_partitions(salvage)
     for tier, key, meta in by_trust:
         number = meta.number
         # An older copy is used only for batches that are not copies themselves: the partition may have been dropped.
-        if not tier.is_current and (U32.pack(number) in dropped or not _is_lost(salvage, number)):
-            continue
+        if not tier.is_current:
+            is_lost = key in damaged or _is_lost(salvage, number)
+            if U32.pack(number) in dropped or not is_lost:
+                continue
         if taken.setdefault(key, number) == number and number in found and found[number][0] == key:
             found[number][1].append(meta)
         elif taken[key] == number and number not in found:
@@ -145,6 +150,7 @@ def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[Pa
                 losses.append(
                     Loss(key, None, None, None, "metadata", f"its number {number} belongs to another partition")
                 )
+    rebuild_metadata(salvage, found, losses)
     return found
 
 
@@ -186,7 +192,7 @@ def _is_chunk_of(info: SnapshotInfo | None, place: tuple[int, int, int]) -> bool
 
 def _other_meta(
     meta: dict[bytes, bytes],
-    metas: dict[int, tuple[PartitionKey, list[PartitionMeta]]],
+    metas: Found,
     partitions: list[PartitionPlan],
 ) -> dict[bytes, bytes]:
     """Returns the metadata that belongs to no partition: versions, counters, and the named values of the engine's user.

@@ -102,6 +102,11 @@ class Batches:
         self.sizes.append(size)
         self.tiers.append(tier)
 
+    @property
+    def has_current(self) -> bool:
+        """True if a batch was in the file before the damage, and is not perhaps an older copy."""
+        return min(self.tiers, default=Tier.FREE) <= Tier.LOST
+
     def in_order(self) -> list[int]:
         """Returns the array indices of the batches in the order of their base offsets, the most reliable tier first.
 

@@ -14,6 +14,7 @@ import lmdb
 from kcore.log.data_folder import open_private
 from kcore.log.errors import DataFolderError, LogError
 from kcore.log.journal_file import JOURNAL_NAME, JournalDamagedError, load_entries, read_file
+from kcore.log.lmdb_rows import get_row_of_any_version
 from kcore.log.node_journals import (
     CLUSTER_FOLDER,
     LOCK_NAME,
@@ -44,6 +45,8 @@ def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Tr
 
     Raises:
         DataFolderError: a journal is damaged.
+        DamagedRowError: the reference to a journal is damaged.
+        FormatError: the format version is damaged.
         LogError: a process holds a lock for too long.
     """
     for _ in range(ATTEMPTS):
@@ -52,7 +55,7 @@ def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Tr
             txn = env.begin()
             try:
                 owners = journal_owners(txn, meta)
-                identities = {node_id: bytes(txn.get(node_journal_key(node_id), b"", db=meta)) for node_id in owners}
+                identities = {node_id: _reference(txn, meta, node_id) for node_id in owners}
                 # else a node has registered in the meantime, and the loop tries again
                 complete = identities.keys() <= set(nodes)
                 if complete:
@@ -71,6 +74,10 @@ def begin_shared(env: lmdb.Environment, meta: Any, source: str) -> tuple[lmdb.Tr
             raise
         return txn, journals
     raise LogError(f"{source}: new processes register faster than the folder can be copied")
+
+
+def _reference(txn: Any, meta: Any, node_id: int) -> bytes:
+    return get_row_of_any_version(txn, meta, node_journal_key(node_id)) or b""
 
 
 def _read(source: str, node_id: int) -> bytes:

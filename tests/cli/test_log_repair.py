@@ -18,6 +18,7 @@ from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog
 from kcore.log import repair as repairs
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
+    FORMAT_COPY_KEY,
     FORMAT_KEY,
     FORMAT_VERSION,
     LOG_DB,
@@ -28,7 +29,6 @@ from kcore.log.lmdb_layout import (
     PARTITION_PREFIX,
     SNAP_DB,
     SNAP_KEY,
-    U32,
 )
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
@@ -37,6 +37,7 @@ from tests.cli.test_log_verify import change, found, raw, records
 from tests.kit import QUICK, batch, commit, committed, produce, producer_id
 from tests.log.damaged_folders import served_values
 from tests.log.journals import encoded, leave_journal
+from tests.log.raw_rows import put_row, put_version
 
 Run = Callable[..., Any]
 SETTINGS = {**QUICK, "offsets.topic.num.partitions": "1"}
@@ -245,6 +246,8 @@ def test_a_journal_with_an_unknown_number_is_refused(run: Run, folder: Path) -> 
         (FORMAT_KEY, bytes(4)),
         (FORMAT_KEY, b"\x40\0\0\x03"),
         (NODE_EPOCH_KEY, None),
+        (FORMAT_COPY_KEY, None),
+        (FORMAT_COPY_KEY, b"\0\0\0\7"),
         (NODE_EPOCH_KEY, b"\0\0\0\1"),
         (NEXT_NUMBER_KEY, None),
         (NEXT_NUMBER_KEY, b"\0\0\0"),
@@ -254,7 +257,7 @@ def test_a_journal_with_an_unknown_number_is_refused(run: Run, folder: Path) -> 
     ],
 )
 def test_damaged_versions_and_counters_are_replaced(run: Run, folder: Path, key: bytes, value: bytes | None) -> None:
-    edit(folder, META_DB, (key, value))
+    put_row(folder, key, value)
     with pytest.raises(DataFolderError):
         LmdbLogEngine(folder)
     assert repair(run, folder) == []
@@ -262,9 +265,9 @@ def test_damaged_versions_and_counters_are_replaced(run: Run, folder: Path, key:
 
 
 def test_a_folder_of_a_newer_version_is_not_repaired(run: Run, folder: Path) -> None:
-    edit(folder, META_DB, (FORMAT_KEY, U32.pack(FORMAT_VERSION + 1)))
+    put_version(folder, FORMAT_VERSION + 1)
     ran = run("log", "repair", folder, "--yes")
-    assert (ran.status, "is newer than this kcore supports (7); use a newer kcore" in ran.err) == (1, True)
+    assert (ran.status, "is newer than this kcore supports (8); use a newer kcore" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize("database", [LOG_DB, META_DB, SNAP_DB])

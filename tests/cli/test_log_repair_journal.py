@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey
-from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, META_DB, OLD_JOURNAL_DB, U32, U64
+from kcore.log.lmdb_layout import JOURNAL_KEY, OLD_JOURNAL_DB, U32, U64
 from tests.cli.conftest import folder_to_repair
 from tests.cli.test_log_repair import OFFSETS, SETTINGS, VALUES, Run, append_ten, edit, repair, served
 from tests.cli.test_log_verify import change, raw, records, topic_id
 from tests.log.journals import AREA_BYTES, IDENTITY, JOURNAL_BYTES, encoded, entry, leave_journal
+from tests.log.raw_rows import make_older, put_row
 
 BEFORE = bytes(range(100, 116))
 FOREIGN = bytes(range(16, 32))
@@ -98,7 +99,7 @@ def test_the_areas_of_a_damaged_journal_are_read_in_the_order_of_their_rounds(ru
     one, in the order of their rounds: entry 4 is in the first area, entries 1 to 3 are in the second.
     """
     rounds = [encoded([one]) for one in appended(folder, 4)]
-    edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(1)))
+    put_row(folder, JOURNAL_KEY, IDENTITY + U32.pack(1))
     older = bytearray(entry(1, rounds[0]) + entry(2, rounds[1]) + entry(3, rounds[2]))
     older[len(entry(1, rounds[0])) + 72] ^= 1
     newer = entry(4, rounds[3])
@@ -134,7 +135,7 @@ def test_a_folder_without_its_journal_is_repaired(run: Run, folder: Path) -> Non
 
 def test_an_identity_of_the_wrong_size_is_damage(run: Run, folder: Path) -> None:
     leave_journal(folder, encoded(appended(folder, 2)))
-    edit(folder, META_DB, (JOURNAL_KEY, b"short"))
+    put_row(folder, JOURNAL_KEY, b"short")
     with pytest.raises(DataFolderError, match="the journal is damaged: the stored identity of the journal has 5 bytes"):
         LmdbLogEngine(folder)
     assert [loss["detail"] for loss in repair(run, folder)] == [
@@ -146,7 +147,7 @@ def test_an_identity_of_the_wrong_size_is_damage(run: Run, folder: Path) -> None
 
 def test_the_whole_part_of_an_older_version_s_damaged_journal_is_recovered(run: Run, folder: Path) -> None:
     first, second = (encoded([one]) for one in appended(folder, 2))
-    edit(folder, META_DB, (FORMAT_KEY, U32.pack(3)))
+    make_older(folder, 3)
     edit(folder, OLD_JOURNAL_DB, (U64.pack(0), first + second[:-4]))
     with pytest.raises(DataFolderError, match="journal is damaged"):
         LmdbLogEngine(folder)
@@ -163,7 +164,7 @@ def test_no_batch_of_another_folder_s_journal_is_recovered(run: Run, folder: Pat
     these batches.
     """
     data = b"".join(entry(turn, encoded([one]), FOREIGN) for turn, one in enumerate(appended(folder, 2)))
-    edit(folder, META_DB, (JOURNAL_KEY, IDENTITY + U32.pack(0) + BEFORE))
+    put_row(folder, JOURNAL_KEY, IDENTITY + U32.pack(0) + BEFORE)
     (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))
     what = (
         "the journal is damaged: the file `journal` belongs to another folder, or to an older or newer copy of this "

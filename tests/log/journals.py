@@ -6,8 +6,9 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-import lmdb
 from crc32c import crc32c
+
+from tests.log.raw_rows import put_row
 
 AREA_BYTES = 1_179_648
 JOURNAL_BYTES = 2 * AREA_BYTES
@@ -31,7 +32,6 @@ def entry(number: int, batches: bytes, identity: bytes = IDENTITY, flags: int = 
 
 def leave_journal(folder: Path, *rounds: bytes) -> None:
     """Writes a journal of encoded batches into a folder that no engine has open, as a killed process leaves it."""
-    with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"meta")) as txn:
-        txn.put(b"journal", struct.pack(">16sI", IDENTITY, 0))
+    put_row(folder, b"journal", struct.pack(">16sI", IDENTITY, 0))
     data = b"".join(entry(number, batches) for number, batches in enumerate(rounds))
     (folder / "journal").write_bytes(data.ljust(JOURNAL_BYTES, b"\0"))

@@ -15,11 +15,13 @@ import pytest
 from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, journal, journal_file, verify_folder
 from kcore.log.journal import MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_SIZE_BYTES, Batches, Journal
 from kcore.log.journal_file import ENTRY_HEAD, JOURNAL_BYTES, load_entries, read_file
-from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, U32, U64
+from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, U32, U64
+from kcore.log.lmdb_rows import get_row
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import WriteSet
 from kcore_ext.log.partition import SealedPartition
 from tests.log.batches import batch, contents, key, split, stamped
+from tests.log.raw_rows import make_older
 from tests.seeds import SEED
 
 PARTITIONS = 7
@@ -48,7 +50,7 @@ def stored_rounds(folder: Path) -> tuple[int | None, int]:
     """
     with lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
         batches = sum(len(split(value)) for _, value in txn.cursor(env.open_db(LOG_DB, txn=txn, create=False)))
-        identity = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
+        identity = get_row(txn, env.open_db(META_DB, txn=txn, create=False), JOURNAL_KEY)
     return None if identity is None else len(load_entries(read_file(str(folder)), identity, str(folder))), batches
 
 
@@ -273,8 +275,8 @@ def test_the_journal_of_an_older_version_is_moved_to_the_log_and_removed(folder:
     number = 3
     base = len(stored[number]) * (1 + number % 3)
     more = [stamped(batch(2), base, 0), stamped(batch(1), base + 2, 0)]
+    make_older(folder, 3)
     with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True) as txn:
-        txn.put(FORMAT_KEY, U32.pack(3), db=env.open_db(META_DB, txn=txn, create=False))
         old = env.open_db(OLD_JOURNAL_DB, txn=txn)
         txn.put(U64.pack(0), old_round((number, base, more[0])), db=old)
         txn.put(U64.pack(1), old_round((number, base + 2, more[1]))[: -3 if damaged else None], db=old)

@@ -14,10 +14,12 @@ import pytest
 from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, journal, lmdb_copy, verify_folder
 from kcore.log.journal_file import Reference, load_entries, read_file
 from kcore.log.lmdb_copy import copy_folder
-from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, U32
+from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB
+from kcore.log.lmdb_rows import get_row
 from tests.faults.log_model import at_call
 from tests.log.batches import batch, contents, fill, key, split
 from tests.log.journals import AREA_BYTES, JOURNAL_BYTES
+from tests.log.raw_rows import make_older, put_row
 from tests.log.test_failures import break_transaction
 from tests.log.test_journal_failures import FailingFile, after_a_kill
 from tests.seeds import SEED
@@ -66,7 +68,8 @@ def stored_rounds(folder: Path, tmp_path: Path) -> tuple[int, list[int], int]:
     shutil.copytree(folder, copy)
     with lmdb.open(str(copy), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
         batches = sum(len(split(value)) for _, value in txn.cursor(env.open_db(LOG_DB, txn=txn, create=False)))
-        stored = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
+        stored = get_row(txn, env.open_db(META_DB, txn=txn, create=False), JOURNAL_KEY)
+    assert stored is not None
     entries = load_entries(read_file(str(copy)), stored, str(copy))
     shutil.rmtree(copy)
     return Reference.decode(stored).first_number, [entry.number for entry in entries], batches
@@ -425,10 +428,8 @@ def test_a_folder_of_version_4_is_opened_and_its_file_grows(folder: Path, monkey
     crashed = folder.with_name("crashed")
     shutil.copytree(folder, crashed)
     engine.close()
-    with lmdb.open(str(crashed), max_dbs=8) as env, env.begin(write=True) as txn:
-        meta = env.open_db(META_DB, txn=txn, create=False)
-        txn.put(FORMAT_KEY, U32.pack(4), db=meta)
-        txn.put(JOURNAL_KEY, identity, db=meta)
+    make_older(crashed, 4)
+    put_row(crashed, JOURNAL_KEY, identity)
     file = crashed / "journal"
     os_truncate(file, AREA_BYTES)
     old = file.read_bytes()

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from kcore.log import LmdbLogEngine, journal_file, verify_folder
 from kcore.log.errors import DataFolderError, FencedWriteError, LogError, StoreUnavailableError
 from kcore.log.journal_file import JOURNAL_NAME
 from kcore.log.lmdb_copy import copy_folder
+from kcore.log.lmdb_layout import partition_meta_key
 from kcore.log.node_journals import LOCK_NAME, node_folder
 from kcore.log.repair import repair_folder
 from kcore.log.shared_engine import SharedLogEngine
@@ -30,6 +32,7 @@ from kcore.log.storage import Leadership
 from tests.cluster.conftest import TTL_MS, description
 from tests.cluster.test_shared_engine import become_controller, create, record
 from tests.log.batches import AnyRecords, batch, contents, fill, key, stamped
+from tests.log.raw_rows import make_older, put_stored, rows, with_checksum
 from tests.processes.shared import LocalShared
 
 
@@ -143,11 +146,100 @@ def test_a_damaged_row_is_an_error_that_names_the_row(
     pair = Pair(shared)
     environment = pair.second_store._environment
     environment.transact(
-        lambda txn: txn.put(name, b"x" * size, db=environment.cluster_db), "damaging a row of the test"
+        lambda txn: txn.put(name, with_checksum(name, b"x" * size), db=environment.cluster_db),
+        "damaging a row of the test",
     )
     shown = name if b":" not in name else name.partition(b":")[0] + b":" + name.partition(b":")[2].hex().encode()
     with pytest.raises(LogError, match=f"row {shown.decode()} has {size} bytes"):
         read(pair.second_store)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        (b"node:" + bytes((0, 0, 0, 2)), lambda store: store.nodes()),
+        (b"leader:" + bytes(15) + b"\x01" + bytes(4), lambda store: store.leaders()),
+        (b"controller", lambda store: store.controller()),
+        (b"base", lambda store: store.register(3, description(3), TTL_MS)),
+    ],
+)
+def test_a_flipped_bit_in_a_row_is_an_error_that_names_the_row(
+    shared: LocalShared, name: bytes, read: Callable[[LocalClusterStore], object]
+) -> None:
+    pair = Pair(shared)
+    store, stored = pair.second_store, contents(pair.log)
+    assert store.damaged_rows() == []
+    environment = store._environment
+
+    def flip(txn: Any) -> None:
+        row = bytearray(txn.get(name, db=environment.cluster_db))
+        row[1] ^= 2
+        txn.put(name, bytes(row), db=environment.cluster_db)
+        txn.put(b"lfader:" + bytes(20), b"", db=environment.cluster_db)
+
+    environment.transact(flip, "damaging a row of the test")
+    shown = name if b":" not in name else name.partition(b":")[0] + b":" + name.partition(b":")[2].hex().encode()
+    with pytest.raises(LogError, match=f"row {shown.decode()} has a wrong checksum; restart all processes"):
+        read(store)
+    details = [finding.detail for finding in store.damaged_rows()]
+    assert len(details) == 2
+    assert any(f"row {shown.decode()} has a wrong checksum" in detail for detail in details)
+    assert any("unknown key b'lfader:" in detail for detail in details)
+    engine = shared.closed_engine()  # the next start makes these rows again
+    assert contents(engine.open(key(1))) == stored
+    engine.close()
+
+
+def test_a_damaged_row_of_a_partition_refuses_its_adoption(shared: LocalShared) -> None:
+    pair = Pair(shared)
+    environment = pair.second_store._environment
+    name = partition_meta_key(key(1))
+    environment.transact(
+        lambda txn: txn.put(name, bytes(txn.get(name, db=environment.meta_db))[:-1] + b"x", db=environment.meta_db),
+        "damaging a row of the test",
+    )
+    with pytest.raises(DataFolderError, match="the checksum of its metadata is wrong") as refused:
+        pair.second_store.storage().look_up(key(1))
+    assert refused.value.where == f"partition {key(1)}"
+    (finding,) = pair.second_store.damaged_rows()
+    assert finding.detail == f"partition {key(1)}: the checksum of its metadata is wrong"
+
+
+@pytest.mark.parametrize("version", [506, 507])
+@pytest.mark.parametrize("use", ["open", "copy", "repair"])
+def test_a_folder_that_processes_of_an_older_version_served_remains_usable(
+    pair: Pair, tmp_path: Path, version: int, use: str
+) -> None:
+    stored = contents(pair.log) + fill(pair.log, pair.second, 3)
+    assert pair.entries() == 1
+    pair.shared.close()  # like a crash
+    folder = pair.shared.path
+    make_older(folder, version)
+    assert rows(folder)[b"journal:" + bytes((0, 0, 0, 2))]
+    if use == "copy":
+        copy_folder(str(folder), str(tmp_path / "copy"))
+        folder = tmp_path / "copy"
+    elif use == "repair":
+        assert repair_folder(str(folder), AnyRecords, confirm=lambda losses: not losses).losses == []
+    assert verify_folder(folder) == []
+    engine = LmdbLogEngine(folder, "os", create=False)
+    log = engine.get(key(1))
+    assert log is not None
+    assert contents(log) == stored
+    assert engine.node_epoch > pair.controller.epoch
+    engine.close()
+    assert rows(folder)[b"format"] == (8).to_bytes(4)
+
+
+def test_a_store_of_another_version_is_refused(shared: LocalShared) -> None:
+    """The processes of a folder may run an older kcore, whose rows have no checksums."""
+    shared.close()
+    make_older(shared.path, 507)
+    with pytest.raises(LogError, match="use format version 507, and this kcore uses 508: use the same version"):
+        shared.open()
+    put_stored(shared.path, b"format", (508).to_bytes(4))
+    with pytest.raises(LogError, match="damaged: the copy of the format version is missing"):
+        shared.open()
 
 
 def test_a_folder_in_use_by_several_processes_is_copied_with_their_journals(pair: Pair, tmp_path: Path) -> None:

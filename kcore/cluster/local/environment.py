@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -19,7 +20,8 @@ from kcore.log.lmdb_environment import (
     file_error,
     log_error,
 )
-from kcore.log.lmdb_layout import CLUSTER_DB
+from kcore.log.lmdb_layout import CLUSTER_DB, SHARED_VERSION, FormatError
+from kcore.log.lmdb_rows import read_version
 from kcore.log.node_journals import CLUSTER_FOLDER
 from kcore_ext.util.lock import Lock
 
@@ -50,10 +52,12 @@ class SharedEnvironment(LmdbEnvironment):
         self._writer = FileLock(os.path.join(path, CLUSTER_FOLDER, "writer"), WRITER_LIMIT_S)
 
     def open(self, create: bool) -> None:
-        """Opens the environment like `LmdbEnvironment.open`, and checks the identity of LMDB's lock file.
+        """Opens the environment like `LmdbEnvironment.open`, and checks the identity of LMDB's lock file and the format
+        version.
 
         Raises:
-            LogError: LMDB's lock file is not the file that the other processes have open.
+            LogError: LMDB's lock file is not the file that the other processes have open, or the other processes use
+                another format version.
         """
         if create:
             super().open(create)
@@ -63,9 +67,26 @@ class SharedEnvironment(LmdbEnvironment):
         super().open(create)
         try:
             self._require_common_lock_file()
+            self._require_common_version()
         except BaseException:
             self._close()
             raise
+
+    def _require_common_version(self) -> None:
+        """Raises LogError if the processes that serve the folder use another format version than this code."""
+        env = self._env
+        assert env is not None, "the environment is open"
+        try:
+            with env.begin() as txn:
+                version = read_version(txn, self.meta_db)
+        except (FormatError, struct.error) as error:
+            raise LogError(f"{self.path}: {error}", FailureReason.CORRUPT) from error
+        if version != SHARED_VERSION:
+            raise LogError(
+                f"{self.path}: the processes that serve this folder use format version {version}, and this kcore uses "
+                f"{SHARED_VERSION}: use the same version of kcore, or restart all processes together",
+                FailureReason.MISUSE,
+            )
 
     @property
     def _note(self) -> str:

@@ -15,8 +15,8 @@ from kcore.log.data_folder import FOLDER_MODE, DataFolder
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.lmdb_environment import file_error, log_error
-from kcore.log.lmdb_layout import FORMAT_KEY, NEXT_NUMBER_KEY, SHARED_VERSION, U32, partition_meta_key
-from kcore.log.lmdb_put import require_put
+from kcore.log.lmdb_layout import NEXT_NUMBER_KEY, SHARED_VERSION, U32, partition_meta_key, put_version
+from kcore.log.lmdb_rows import get_row, put_row
 from kcore.log.node_journals import CLUSTER_FOLDER
 from kcore.log.write_set import PartitionMeta
 
@@ -45,7 +45,7 @@ def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: in
         rows.put_base(base)
         for key, (leader, epoch) in {**leaders, METADATA: (NO_LEADER, base)}.items():
             rows.put_leader(key, LeaderRow(_number(txn, environment, key), leader, epoch, 0))
-        require_put(txn.put(FORMAT_KEY, U32.pack(SHARED_VERSION), db=environment.meta_db))
+        put_version(txn, environment.meta_db, SHARED_VERSION)
 
     try:
         os.makedirs(os.path.join(path, CLUSTER_FOLDER), FOLDER_MODE, exist_ok=True)
@@ -67,16 +67,16 @@ def folder_is_prepared(path: str) -> bool:
 
 def _number(txn: Any, environment: SharedEnvironment, key: PartitionKey) -> int:
     """Returns the number of a partition. Creates the partition if a crash has prevented its creation."""
-    value = txn.get(partition_meta_key(key), db=environment.meta_db)
+    value = get_row(txn, environment.meta_db, partition_meta_key(key))
     if value is not None:
-        return PartitionMeta.decode(bytes(value)).number
+        return PartitionMeta.decode(value).number
     if key == METADATA:
         raise CorruptLogError(key, None, "the folder has no metadata log")
-    counted = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
+    counted = get_row(txn, environment.meta_db, NEXT_NUMBER_KEY)
     if counted is None:
         raise LogError("the folder has no partitions")
-    (number,) = U32.unpack(bytes(counted))
+    (number,) = U32.unpack(counted)
     meta = PartitionMeta(number, 0, (), None)
-    require_put(txn.put(partition_meta_key(key), meta.encode(), db=environment.meta_db))
-    require_put(txn.put(NEXT_NUMBER_KEY, U32.pack(number + 1), db=environment.meta_db))
+    put_row(txn, environment.meta_db, partition_meta_key(key), meta.encode())
+    put_row(txn, environment.meta_db, NEXT_NUMBER_KEY, U32.pack(number + 1))
     return int(number)

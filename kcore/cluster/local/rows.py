@@ -1,5 +1,7 @@
 """The rows of the database of nodes and leaders, in the LMDB file that the processes share.
 
+Each value ends with a checksum (`kcore.log.row_checksum`).
+
 node:<id>             the incarnation of a node
 controller            the lease `controller`
 leader:<partition>    the leader of a partition
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.lmdb_layout import CLUSTER_EPOCH_KEY, DROPPED_PREFIX, U32, U64, partition_meta_key
-from kcore.log.lmdb_put import require_put
+from kcore.log.lmdb_rows import get_row, put_row
+from kcore.log.row_checksum import has_checksum, without_checksum
 
 if TYPE_CHECKING:
     from kcore.cluster.local.environment import SharedEnvironment
@@ -36,6 +39,7 @@ NUMBER_PREFIX: Final = b"number:"
 TOKEN_PREFIX: Final = b"round:"
 CONTROLLER_KEY: Final = b"controller"
 BASE_KEY: Final = b"base"
+_PREFIXES: Final = (NODE_PREFIX, LEADER_PREFIX, NUMBER_PREFIX, TOKEN_PREFIX, CONTROLLER_KEY, BASE_KEY)
 
 
 class NodeRow(NamedTuple):
@@ -104,10 +108,10 @@ class Rows:
 
     def _get(self, key: bytes) -> bytes | None:
         value = self.txn.get(key, db=self._cluster)
-        return None if value is None else bytes(value)
+        return None if value is None else _checked(key, value)
 
     def _put(self, key: bytes, value: bytes) -> None:
-        require_put(self.txn.put(key, value, db=self._cluster))
+        put_row(self.txn, self._cluster, key, value)
 
     def _pairs(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         cursor = self.txn.cursor(self._cluster)
@@ -116,7 +120,18 @@ class Rows:
                 name = bytes(key)
                 if not name.startswith(prefix):
                     return
-                yield name[len(prefix) :], bytes(value)
+                yield name[len(prefix) :], _checked(name, value)
+
+    def damaged(self) -> list[str]:
+        """Returns the descriptions of the damaged rows."""
+        found = []
+        for key, value in self.txn.cursor(self._cluster).iternext():
+            name = bytes(key)
+            if not name.startswith(_PREFIXES):
+                found.append(f"the database of the cluster has an unknown key {name!r}")
+            elif not has_checksum(name, value):
+                found.append(_wrong_checksum(name))
+        return found
 
     # -- nodes
 
@@ -219,9 +234,9 @@ class Rows:
                 self.txn.delete(LEADER_PREFIX + _PARTITION.pack(*key), db=self._cluster)
                 self.txn.delete(NUMBER_PREFIX + U32.pack(row.number), db=self._cluster)
                 self.txn.delete(partition_meta_key(key), db=self._meta)
-                require_put(self.txn.put(DROPPED_PREFIX + U32.pack(row.number), b"", db=self._meta))
+                put_row(self.txn, self._meta, DROPPED_PREFIX + U32.pack(row.number), b"")
         for new in changes.created:
-            require_put(self.txn.put(partition_meta_key(new.key), new.meta.encode(), db=self._meta))
+            put_row(self.txn, self._meta, partition_meta_key(new.key), new.meta.encode())
             epoch = self.incarnation(new.leader)
             self.put_leader(new.key, LeaderRow(new.meta.number, new.leader, new.leader_epoch, epoch))
         for change in changes.moved:
@@ -257,9 +272,24 @@ class Rows:
 
         Epochs that a later opening of the folder creates are higher than the highest epoch.
         """
-        value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
-        if value is None or _fields(U64, bytes(value), CLUSTER_EPOCH_KEY)[0] < epoch:
-            require_put(self.txn.put(CLUSTER_EPOCH_KEY, U64.pack(epoch), db=self._meta))
+        value = get_row(self.txn, self._meta, CLUSTER_EPOCH_KEY)
+        if value is None or _fields(U64, value, CLUSTER_EPOCH_KEY)[0] < epoch:
+            put_row(self.txn, self._meta, CLUSTER_EPOCH_KEY, U64.pack(epoch))
+
+
+def _checked(key: bytes, stored: Any) -> bytes:
+    """Returns the value of a row without its checksum; raises LogError if the checksum is wrong."""
+    if not has_checksum(key, stored):
+        raise LogError(_wrong_checksum(key), FailureReason.CORRUPT)
+    return without_checksum(stored)
+
+
+def _wrong_checksum(key: bytes) -> str:
+    prefix, colon, name = key.partition(b":")
+    return (
+        f"the database of the cluster is damaged: row {(prefix + colon).decode(errors='replace')}{name.hex()} has a "
+        "wrong checksum; restart all processes together: the start creates the database again"
+    )
 
 
 def _fields(layout: struct.Struct, data: bytes, prefix: bytes, name: bytes = b"") -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from kcore.log.lmdb_put import put_batches, put_metas
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers, wrong_keys
+from kcore.log.lmdb_rows import get_row
 from kcore.log.lmdb_values import find_batch
 from kcore.log.node_journals import LOCK_NAME, move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
@@ -181,8 +182,8 @@ class LocalStorage(LmdbReader, SharedStorage):
             self._journal.moved()
 
     def _stored_identity(self, rows: Rows) -> bytes:
-        stored = rows.txn.get(node_journal_key(self._node_id), db=self._environment.meta_db)
-        return NO_IDENTITY if stored is None else Reference.decode(bytes(stored)).identity
+        stored = get_row(rows.txn, self._environment.meta_db, node_journal_key(self._node_id))
+        return NO_IDENTITY if stored is None else Reference.decode(stored).identity
 
     def _require_led(self, partitions: Sequence[Leadership]) -> None:
         """Refuses an operation on partitions that this node does not lead. The caller holds the node's lock.

@@ -26,8 +26,10 @@ from kcore.cluster.store import (
 )
 from kcore.log.data_folder import FOLDER_MODE, LOCK_NAME, DataFolder
 from kcore.log.errors import FailureReason, FencedWriteError, LogError, NodeAliveError
+from kcore.log.interface import Finding
 from kcore.log.lmdb_environment import file_error
 from kcore.log.lmdb_layout import USER_PREFIX
+from kcore.log.lmdb_rows import damaged_row, get_row
 from kcore.log.node_journals import CLUSTER_FOLDER, move_node_journal, node_folder
 from kcore.log.storage import SharedStorage
 
@@ -138,11 +140,11 @@ class LocalClusterStore(ClusterStore):
         """Implements `ClusterStore.cluster_id`."""
         environment = self._environment
         value = environment.read(
-            lambda txn: txn.get(CLUSTER_ID_KEY, db=environment.meta_db), "reading the cluster's id"
+            lambda txn: get_row(txn, environment.meta_db, CLUSTER_ID_KEY), "reading the cluster's id"
         )
         if value is None:
             raise LogError("the data folder has no cluster id", FailureReason.CORRUPT)
-        return bytes(value).decode()
+        return value.decode()
 
     # -- this node
 
@@ -376,6 +378,17 @@ class LocalClusterStore(ClusterStore):
         """Implements `ClusterStore.leaders`."""
         rows = self._read(Rows.leaders, "reading the leaders")
         return sorted(PartitionLeader(row.number, key, row.leader, row.leader_epoch) for key, row in rows)
+
+    def damaged_rows(self) -> list[Finding]:
+        """Implements `ClusterStore.damaged_rows`."""
+        environment = self._environment
+
+        def work(txn: Any) -> list[str]:
+            damaged = Rows(txn, environment).damaged()
+            found = damaged_row(txn, environment.meta_db)
+            return damaged if found is None else [*damaged, f"{found[0]}: {found[1]}"]
+
+        return [Finding(None, None, "storage", text) for text in environment.read(work, "checking the rows")]
 
     # -- notifications
 

@@ -1,0 +1,140 @@
+"""Access to the rows of metadata, whose values have checksums in LMDB (`kcore.log.row_checksum`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.log.errors import DataFolderError, FailureReason, LogError
+from kcore.log.lmdb_layout import (
+    FORMAT_COPY_KEY,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    SHARED_VERSIONS,
+    U32,
+    FormatError,
+    has_checksums,
+    is_meta_key,
+    refuse_newer,
+    row_name,
+)
+from kcore.log.lmdb_pages import REMEDY
+from kcore.log.row_checksum import has_checksum, with_checksum, without_checksum
+
+
+class DamagedRowError(LogError):
+    """The error for a row whose checksum is wrong.
+
+    Attributes:
+        row: the name of the row.
+    """
+
+    def __init__(self, row: str) -> None:
+        super().__init__(
+            f"{row}: its checksum in data.mdb is wrong; stop kcore, and run `kcore log repair`", FailureReason.CORRUPT
+        )
+        self.row = row
+
+
+def value_of(key: bytes, stored: Any) -> bytes:
+    """Returns the value of a row of metadata without its checksum.
+
+    Args:
+        key: the key of the row.
+        stored: the value as LMDB stores it; bytes or a memoryview.
+
+    Raises:
+        DamagedRowError: the checksum is wrong.
+    """
+    if not has_checksum(key, stored):
+        raise DamagedRowError(row_name(key))
+    return without_checksum(stored)
+
+
+def get_row(txn: Any, database: Any, key: bytes) -> bytes | None:
+    """Returns the value of a row; None if there is no such row. Raises DamagedRowError if its checksum is wrong."""
+    stored = txn.get(key, db=database)
+    return None if stored is None else value_of(key, stored)
+
+
+def get_row_of_any_version(txn: Any, meta: Any, key: bytes) -> bytes | None:
+    """Returns the value of a row of metadata in a folder that may have an older format version; None if there is none.
+
+    Raises:
+        DamagedRowError: the checksum of the row is wrong.
+        FormatError: the format version is damaged or newer.
+        struct.error: the format version has the wrong size.
+    """
+    stored = txn.get(key, db=meta)
+    if stored is None:
+        return None
+    return value_of(key, stored) if has_checksums(read_version(txn, meta) or FORMAT_VERSION) else bytes(stored)
+
+
+def put_row(txn: Any, database: Any, key: bytes, value: bytes) -> None:
+    """Writes a row with its checksum. Raises LogError if LMDB refuses to replace a value."""
+    if not txn.put(key, with_checksum(key, value), db=database):
+        raise LogError("LMDB refused to replace a value")
+
+
+def read_version(txn: Any, meta: Any) -> int | None:
+    """Returns the format version of a folder; None if the row is missing.
+
+    Args:
+        txn: a transaction.
+        meta: the database of metadata.
+
+    Raises:
+        FormatError: the version is newer than this code supports, or the version and its copy differ.
+        struct.error: the version has the wrong size.
+    """
+    stored = txn.get(FORMAT_KEY, db=meta)
+    if stored is None:
+        return None
+    version = int(U32.unpack(stored)[0])
+    copy = txn.get(FORMAT_COPY_KEY, db=meta)
+    if copy is None:
+        if version not in SHARED_VERSIONS:
+            refuse_newer(version)
+        if has_checksums(version):
+            raise FormatError(f"damaged: the copy of the format version is missing{REMEDY}")
+        return version
+    if not has_checksum(FORMAT_COPY_KEY, copy) or without_checksum(copy) != stored:
+        raise FormatError(f"damaged: the format version {version} differs from its copy{REMEDY}")
+    if version not in SHARED_VERSIONS:
+        refuse_newer(version)
+    return version
+
+
+def damaged_row(txn: Any, meta: Any) -> tuple[str, str] | None:
+    """Looks for a row of metadata that is damaged, or that no version of kcore writes.
+
+    Args:
+        txn: a transaction.
+        meta: the database of metadata.
+
+    Returns:
+        The name of the first such row, and a description of the damage; None if there is no such row.
+    """
+    for name, stored in txn.cursor(meta).iternext():
+        key = bytes(name)
+        if not is_meta_key(key):
+            return f"metadata {key!r}", "the key is unknown"
+        if key != FORMAT_KEY and not has_checksum(key, stored):
+            return row_name(key), "the checksum of its metadata is wrong"
+    return None
+
+
+def require_sound_rows(txn: Any, meta: Any, path: str) -> None:
+    """Checks all rows of metadata.
+
+    Args:
+        txn: a transaction.
+        meta: the database of metadata.
+        path: the folder, for the error.
+
+    Raises:
+        DataFolderError: a row is damaged.
+    """
+    found = damaged_row(txn, meta)
+    if found is not None:
+        raise DataFolderError(path, f"damaged: {found[1]}{REMEDY}", found[0])
