@@ -19,6 +19,8 @@ from kcore_ext.log.lmdb_check import check_trees
 
 MAGIC: Final = 0xBEEFC0DE
 DATA_VERSION: Final = 1
+P_BRANCH: Final = 0x01
+P_LEAF: Final = 0x02
 P_META: Final = 0x08
 NO_PAGE: Final = (1 << 64) - 1
 PAGE_HEADER_SIZE: Final = 16
@@ -36,8 +38,11 @@ time. The limit is for large files on slow disks.
 REMEDY: Final = "; `kcore log repair` keeps what can be read"
 
 PAGE: Final = struct.Struct("=QHHHH")
+NODE: Final = struct.Struct("=HHHH")
 DB: Final = struct.Struct("=IHHQQQQQ")
 _META: Final = struct.Struct("=IIQQ")
+_OFFSET: Final = struct.Struct("=H")
+_KEY: Final = struct.Struct("=Q")
 _TAIL: Final = struct.Struct("=QQ")
 _META_SIZE: Final = _META.size + 2 * DB.size + _TAIL.size
 
@@ -92,6 +97,73 @@ def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -
     return meta
 
 
+def last_free_key(file: BinaryIO, meta: Meta) -> int | None:
+    """Returns the number of the transaction that wrote the last entry of the list of free pages.
+
+    Each transaction, except the first one in a file, frees pages and adds an entry with its number. So the number in a
+    meta page is correct if it is equal to the result.
+
+    Args:
+        file: the data file.
+        meta: the meta page that refers to the list.
+
+    Returns:
+        The number; None if the list has no entry, or if it is damaged.
+    """
+    fields = DB.unpack(meta.free)
+    depth, page = fields[2], fields[7]
+    for level in range(depth, 0, -1):
+        if not 1 < page <= meta.last_page:
+            return None
+        file.seek(page * meta.page_size)
+        data = file.read(meta.page_size)
+        if len(data) < meta.page_size:
+            return None
+        number, _, flags, lower, upper = PAGE.unpack_from(data)
+        if number != page or flags != (P_LEAF if level == 1 else P_BRANCH):
+            return None
+        if not PAGE_HEADER_SIZE + 2 <= lower <= upper <= meta.page_size:
+            return None
+        (at,) = _OFFSET.unpack_from(data, lower - _OFFSET.size)
+        if not upper <= at <= meta.page_size - NODE.size - 8:
+            return None
+        low, high, top, _ = NODE.unpack_from(data, at)
+        if level == 1:
+            return int(_KEY.unpack_from(data, at + NODE.size)[0])
+        page = low | high << 16 | top << 32
+    return None
+
+
+def true_txn_id(file: BinaryIO, meta: Meta) -> int:
+    """Returns the number of the transaction that wrote a meta page, also if one bit of the page's number was flipped.
+
+    Args:
+        file: the data file.
+        meta: the meta page.
+    """
+    written = last_free_key(file, meta)
+    return meta.txn_id if written is None or (written ^ meta.txn_id).bit_count() != 1 else written
+
+
+def _check_txn_ids(path: str, name: str, file: BinaryIO, newest: Meta, other: Meta) -> None:
+    """Checks that the meta page with the highest transaction number belongs to the newest transaction.
+
+    With a damaged number, LMDB would use the state before the last transaction.
+
+    Raises:
+        DataFolderError: a transaction number is damaged.
+    """
+    written = last_free_key(file, newest)
+    if written is None and newest.txn_id <= 1:
+        return
+    if written == newest.txn_id and true_txn_id(file, other) <= newest.txn_id:
+        return
+    damaged = newest if written != newest.txn_id else other
+    raise DataFolderError(
+        path, f"damaged: the transaction number {damaged.txn_id} of a meta page is wrong{REMEDY}", name
+    )
+
+
 def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep: bool = False, max_ms: int = 0) -> int:
     """Checks that LMDB can use the file `name` in folder `path`, which no process may write during the check.
 
@@ -116,7 +188,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
         newest = max(first, second, key=lambda meta: meta.txn_id)
         size = os.fstat(file.fileno()).st_size
         try:
-            return check_trees(
+            used = check_trees(
                 file.fileno(),
                 newest.page_size,
                 newest.last_page,
@@ -129,6 +201,8 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
             )
         except ValueError as damage:
             raise DataFolderError(path, f"damaged: {damage} (the file has {size} bytes){REMEDY}", name) from None
+        _check_txn_ids(path, name, file, newest, second if newest is first else first)
+        return used
 
 
 def check_snapshot(path: str, name: str, txn_id: int) -> bool:
@@ -159,6 +233,7 @@ def check_snapshot(path: str, name: str, txn_id: int) -> bool:
             check_trees(file.fileno(), meta.page_size, meta.last_page, meta.free, meta.main, size, NO_PAGE, True)
         except ValueError as damage:
             raise DataFolderError(path, f"damaged: {damage} (the file has {size} bytes){REMEDY}", name) from None
+        _check_txn_ids(path, name, file, meta, second if meta is first else first)
     return True
 
 

@@ -37,7 +37,19 @@ from kcore.log.journal_file import (
     read_file,
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY, is_meta_key
-from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
+from kcore.log.lmdb_pages import (
+    DB,
+    NO_PAGE,
+    NODE,
+    P_BRANCH,
+    P_LEAF,
+    PAGE,
+    PAGE_HEADER_SIZE,
+    Meta,
+    check_pages,
+    read_meta,
+    true_txn_id,
+)
 from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
 from kcore.log.salvaged_content import MAX_OFFSET, Batches, KeyRanges, Misplaced, Node, Tier
 from kcore.log.salvaged_rows import Versions, check_rows
@@ -45,8 +57,6 @@ from kcore.protocol.batch_layout import HEADER_BYTES, LAST_DELTA_AT, LENGTH_OVER
 from kcore_ext.batch.run import spans
 from kcore_ext.log.journal import MAX_VALUE_BYTES
 
-P_BRANCH: Final = 0x01
-P_LEAF: Final = 0x02
 F_BIGDATA: Final = 0x01
 F_SUBDATA: Final = 0x02
 NODE_HEADER_SIZE: Final = 8
@@ -64,7 +74,6 @@ AFTER_ALL: Final = b"\xff" * (LOG_KEY.size + 1)
 """A key after all keys of batches."""
 
 _ZEROS: Final = bytes(4096)
-_NODE: Final = struct.Struct("=HHHH")
 _U64_NATIVE: Final = struct.Struct("=Q")
 _HEAD: Final = header_struct("base_offset", "length", "magic")
 
@@ -187,7 +196,8 @@ class Salvage:
         with open(self.path, "rb") as file:
             for page in (0, 1):
                 try:
-                    metas.append(read_meta(path, DATA_NAME, file, page, metas[0].page_size if metas else 4096))
+                    meta = read_meta(path, DATA_NAME, file, page, metas[0].page_size if metas else 4096)
+                    metas.append(meta._replace(txn_id=true_txn_id(file, meta)))
                 except (DataFolderError, OSError):
                     continue
         return max(metas, key=lambda meta: meta.txn_id, default=None)
@@ -289,7 +299,7 @@ class Salvage:
     def _children(self, data: bytes) -> list[tuple[bytes, int]]:
         found = []
         for at in self._offsets(data):
-            low, high, top, size = _NODE.unpack_from(data, at)
+            low, high, top, size = NODE.unpack_from(data, at)
             found.append((data[at + NODE_HEADER_SIZE : at + NODE_HEADER_SIZE + size], low | high << 16 | top << 32))
         return found
 
@@ -303,7 +313,7 @@ class Salvage:
     def _nodes(self, data: bytes, page: int) -> Iterator[Node]:
         """Yields the nodes that lie within a leaf and whose values lie within the file."""
         for at in self._offsets(data):
-            low, high, flags, key_size = _NODE.unpack_from(data, at)
+            low, high, flags, key_size = NODE.unpack_from(data, at)
             size = low | high << 16
             value = at + NODE_HEADER_SIZE + key_size
             if flags & F_BIGDATA:

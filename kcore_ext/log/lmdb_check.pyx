@@ -32,6 +32,7 @@ cdef enum:
     F_SUBDATA = 0x02
     MAX_DEPTH = 32
     MAX_KEY = 511
+    INTEGER_KEYS = 0x08
     LEAVES_BETWEEN_CLOCK_READS = 256
 
 cdef uint64_t NO_PAGE = <uint64_t>-1
@@ -288,7 +289,8 @@ cdef class _Walk:
         cdef int depth = _u16(data + 6)
         cdef uint64_t entries = _u64(data + 32)
         cdef uint64_t root = _u64(data + 40)
-        if kind == 2 and _u16(data + 4):
+        # LMDB aborts the process if the list of free pages has other flags. It refuses wrong flags of the main database.
+        if _u16(data + 4) != (INTEGER_KEYS if kind == 0 else 0) and kind != 1:
             raise ValueError(f"{name} has flags {_u16(data + 4):#x}")
         if root == NO_PAGE:
             if depth or entries:

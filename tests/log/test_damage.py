@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import struct
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kcore.inspect import Selection, folder_events
 from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, lmdb_salvage, verify_folder
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.interface import Finding
+from kcore.log.lmdb_copy import copy_folder
 from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
 from kcore.log.lmdb_pages import REMEDY, check_file, check_pages
 from kcore.log.lmdb_salvage import Salvage
@@ -126,6 +128,58 @@ def test_a_meta_page_that_points_outside_the_file_is_refused(folder: Path) -> No
     for page in (0, 1):
         patch(folder, page * PAGE + main_root, struct.pack("=Q", 1 << 40))
     assert refusal(folder).what.startswith("damaged: root page number 1099511627776 is not between ")
+
+
+TXN_ID_AT = 16 + 24 + 2 * 48 + 8
+"""Position of the transaction number in a meta page."""
+
+
+def leave_named_value(folder: Path) -> None:
+    """Makes a folder whose last transaction has written a named value, as a killed process leaves it."""
+    engine = LmdbLogEngine(folder.with_name("running"), "os")
+    fill(engine.open(key()), engine, 3, size_bytes=300_000)
+    engine.put_meta("last", b"value")
+    engine.commit()
+    shutil.copytree(folder.with_name("running"), folder)
+    engine.close()
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_a_flipped_bit_in_a_transaction_number_does_not_hide_the_last_transaction(folder: Path, bit: int) -> None:
+    """LMDB uses the meta page with the highest transaction number, so it would use the state before the last
+    transaction.
+    """
+    leave_named_value(folder)
+    data = (folder / "data.mdb").read_bytes()
+    effects = []
+    for page in (0, 1):
+        (folder / "data.mdb").write_bytes(data)
+        at = page * PAGE + TXN_ID_AT
+        patch(folder, at + bit // 8, bytes([data[at + bit // 8] ^ 1 << bit % 8]))
+        try:
+            engine = LmdbLogEngine(folder, "os")
+            assert engine.get_meta("last") == b"value"
+            engine.close()
+            effects.append("none")
+        except DataFolderError as error:
+            effects.append(error.what.partition(";")[0].partition(" of ")[2])
+            with pytest.raises(DataFolderError, match="of a meta page is wrong"):
+                copy_folder(str(folder), f"{folder}-copy")
+            repair_folder(str(folder), AnyRecords, copy_to=f"{folder}-{page}")
+            engine = LmdbLogEngine(folder, "os")
+            assert engine.get_meta("last") == b"value"
+            assert len(contents(engine.open(key()))) == 3
+            engine.close()
+    assert set(effects) <= {"none", "a meta page is wrong"}
+    assert effects != ["none", "none"]
+
+
+def test_wrong_flags_of_the_list_of_free_pages_do_not_end_the_process(folder: Path) -> None:
+    make(folder)
+    for page in (0, 1):
+        at = page * PAGE + 16 + 24 + 4
+        patch(folder, at, bytes([(folder / "data.mdb").read_bytes()[at] ^ 4]))
+    assert refusal(folder).what.startswith("damaged: the list of free pages has flags 0xc")
 
 
 def test_a_flipped_bit_in_a_batch_is_found_by_deep_verify_and_stops_loading(folder: Path) -> None:
