@@ -231,11 +231,14 @@ KNOWN: Final = (
         )
         for area, call in (("transactions", "produce"), ("transactions", "commit"), ("exactly_once", "txn_commit"))
     ),
-    Known(
-        "exactly_once",
-        None,
-        re.compile(r"\.records\..*\[\d+\]: only Kafka \{\"type\": \"OffsetCommitKey\", .*\"value\": null\}"),
-        "Kafka writes one for",
+    *(
+        Known(
+            area,
+            None,
+            re.compile(r"\.records\..*\[\d+\]: only Kafka \{\"type\": \"OffsetCommitKey\", .*\"value\": null\}"),
+            "Kafka writes one for",
+        )
+        for area in ("exactly_once", "expiry")
     ),
     Known(
         "groups",
@@ -294,7 +297,12 @@ KNOWN: Final = (
         "the classic member that joined first",
     ),
     *(
-        Known(area, None, re.compile(r"\.(leader|members): .*"), "the classic member that joined first")
+        Known(
+            area,
+            None,
+            re.compile(r"\.(leader|member_id|members): .*|\.records\..*\.value\.leader: .*"),
+            "the classic member that joined first",
+        )
         for area in ("members", "timeouts")
     ),
     Known(
