@@ -24,15 +24,16 @@ from tools.differential.transactions import Transactions
 EXPIRY_SETTINGS: Final = {
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "200",
-    "group.consumer.session.timeout.ms": "60000",
+    "group.consumer.session.timeout.ms": "300000",
     "group.consumer.max.session.timeout.ms": "300000",
-    "group.streams.session.timeout.ms": "60000",
+    "group.streams.session.timeout.ms": "300000",
+    "group.streams.max.session.timeout.ms": "300000",
 }
-"""The settings of both servers for this area."""
-SHORT_MS: Final = 1_000
-"""The retention time in requests, in ms."""
+"""The settings of both servers for this area. No session ends during a test program."""
+SHORT_MS: Final = 950
+"""The retention time in requests, in ms. It ends between two steps, which are `CHECKED_MS` apart."""
 AFTER_SHORT_MS: Final = 2_200
-CHECKED_MS: Final = 600
+CHECKED_MS: Final = 700
 """Time after which both servers have checked all offsets, in ms."""
 HALF_MS: Final = 30_000
 """About half of `offsets.retention.minutes`, in ms."""

@@ -7,6 +7,7 @@ permissions. The area shows in which order a server checks permissions, and whic
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -46,6 +47,7 @@ ENDS: Final[Mapping[int, tuple[str, ...]]] = {
     TOPIC: ("-a", "-b", "-a-none"), GROUP: ("-g", "-h"), TRANSACTION: ("-t", "-u"), CLUSTER: (),
 }  # fmt: skip
 """Resource type -> the ends of the names that the other areas use."""
+KNOWN_S: Final = 0.15
 OF_SUPER_USER: Final = frozenset({"create_topic", "configure", "delete_topic", "partitions"})
 """Calls that the super user makes. In programs of `OTHERS`, the user makes some of them."""
 MEMBERS: Final[tuple[Area, ...]] = (
@@ -72,7 +74,15 @@ def _revoke(side: Side, resource: int) -> tuple[Any, int]:
     return DeleteAclsRequest(filters=[each]), 3
 
 
-CHANGES: Final = {"grant": Rights.CALLS["grant"], "revoke": Call(_revoke, changes_metadata=True)}
+def _await_known(side: Side, **_: Any) -> None:
+    """Waits until Kafka's authorizer knows a change, which takes long on a busy machine."""
+    time.sleep(KNOWN_S)
+
+
+CHANGES: Final = {
+    "grant": Rights.CALLS["grant"]._replace(settle=_await_known),
+    "revoke": Call(_revoke, changes_metadata=True, settle=_await_known),
+}
 """Calls that change permissions."""
 
 
