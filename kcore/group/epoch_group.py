@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 from kcore.group.group import Group
 from kcore.group.removed_member import Client, log_removed_member
@@ -110,6 +110,11 @@ class EpochGroup(Group, Generic[Member, Assignment]):
         self.members = {}
         self.targets: dict[str, Assignment] = {}
         self.counted_state: NamedState = self.state
+
+    @classmethod
+    def tentative(cls, shard: GroupShard, group_id: str) -> Self:
+        """Returns a tentative group without members, for a decision."""
+        return cls(shard, group_id, live=False, registered=False)
 
     def __repr__(self) -> str:
         epochs = f"{self.group_epoch}/{self.assignment_epoch}"

@@ -52,12 +52,10 @@ def make_group_shards(
     assert topic is not None, f"{TOPIC_NAME} was created before"
 
     def make(index: int) -> Shard[GroupShard]:
-        log = log_of(TOPIC_NAME, index)
-        assert log is not None, f"{TOPIC_NAME} has {topic.partitions} partitions"
-        return Shard(
+        return services.make_shard(
             TOPIC_NAME,
             index,
-            log,
+            log_of,
             lambda context: GroupShard(
                 context,
                 config,
@@ -69,7 +67,6 @@ def make_group_shards(
                 share=share,
                 meters=meters,
             ),
-            services,
             max_batch_bytes=max_record_bytes(),
             codec=config.offsets_topic_compression_codec,
         )

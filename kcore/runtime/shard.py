@@ -31,6 +31,9 @@ logger = limited_logger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
 
+MAX_BATCH_BYTES = 1_048_588
+"""Default maximum size of a record batch in bytes: Kafka's default of `max.message.bytes`."""
+
 
 def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
@@ -88,7 +91,7 @@ class Shard(ShardCore, Generic[M]):
         factory: Callable[[ShardContext], M],
         services: ShardServices,
         *,
-        max_batch_bytes: int = 1_048_588,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
         codec: int = 0,
         allows_background_commit: bool = True,
     ) -> None:

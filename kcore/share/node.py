@@ -70,15 +70,7 @@ def start_share_coordinator(
     share = ShareServices(config, topics, lambda: topics.feature_level("share.version") > 0, prune)
 
     def make(index: int) -> Shard[ShareShard]:
-        log = log_of(TOPIC_NAME, index)
-        assert log is not None, f"{TOPIC_NAME} was made with partition {index}"
-        return Shard(
-            TOPIC_NAME,
-            index,
-            log,
-            lambda context: ShareShard(context, share),
-            services,
-        )
+        return services.make_shard(TOPIC_NAME, index, log_of, lambda context: ShareShard(context, share))
 
     coordinator = ShareCoordinator(make, services.pipeline)
     return coordinator, make_persister(coordinator, topics, make_topic, services.wheel, services.now)

@@ -27,8 +27,6 @@ def make_transaction_coordinator(
     """
 
     def make(index: int) -> Shard[TransactionShard]:
-        log = log_of(TOPIC_NAME, index)
-        assert log is not None, f"{TOPIC_NAME} was made with partition {index}"
-        return Shard(TOPIC_NAME, index, log, lambda context: TransactionShard(context, transaction), services)
+        return services.make_shard(TOPIC_NAME, index, log_of, lambda context: TransactionShard(context, transaction))
 
     return TransactionCoordinator(make, services.pipeline)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kcore.counts import add_count
+from kcore.group.committing_group import CommittingGroup
 from kcore.group.consumer import leave
 from kcore.group.consumer.assignment import NO_PARTITIONS, NO_TARGET, CurrentAssignment, Target
 from kcore.group.consumer.member import ConsumerMember, MemberMetadata, own_bytes
@@ -15,7 +16,6 @@ from kcore.group.consumer.regex import resolution_is_due
 from kcore.group.consumer.states import STABLE, UNREVOKED, GroupState
 from kcore.group.consumer.subscriptions import ResolvedRegex, Subscriptions
 from kcore.group.consumer.timers import Awaited, MemberTimer
-from kcore.group.epoch_group import EpochGroup
 from kcore.group.group import ExpirationBase, GroupType
 from kcore.protocol.error_codes import NO_ERROR, ErrorCode
 from kcore_ext.group.consumer_assignment import PartitionOwners
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
 """Time after which a group checks its topics even if no topic has changed: 25 days."""
 EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
-MEMBER_EPOCHS_SINCE: Final = 9
-"""The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
 
 
-class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
+class ConsumerGroup(CommittingGroup[ConsumerMember, Target]):
     """A group of the new protocol. During a migration, some members may use the classic protocol.
 
     See `EpochGroup` for the arguments and the other attributes.
@@ -296,51 +294,29 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
     # ---- Group
 
-    def validate_offset_commit(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        api_version: int,
-        transactional: bool,
-        topics: Iterable[PlannedTopic] = (),
-    ) -> ErrorCode:
-        """Returns NONE if the commit is allowed, else the error.
+    def uses_generations(self, member: ConsumerMember) -> bool:
+        """Returns True if the member uses the classic protocol, whose requests have a generation as the epoch."""
+        return member.is_classic
 
-        A commit with an older epoch is allowed for partitions that the member has owned since that epoch (KIP-1251).
-        """
-        if generation_id < 0 and not self.members:
-            return NO_ERROR
-        if transactional and generation_id < 0 and not member_id and group_instance_id is None:
-            return NO_ERROR
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and api_version < MEMBER_EPOCHS_SINCE and not member.is_classic:
-            return ErrorCode.UNSUPPORTED_VERSION
+    def member_epoch(self, member: ConsumerMember) -> int:
+        """Returns the epoch of a member."""
+        return member.current.member_epoch
+
+    def had_all(self, member: ConsumerMember, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
+        """Returns True if the member has owned every partition of a commit since `epoch` or earlier."""
         current = member.current
-        if generation_id == current.member_epoch:
-            return NO_ERROR
-        if generation_id < current.member_epoch and _had_all(current, generation_id, topics):
-            return NO_ERROR
-        return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
-
-    def offset_commit_accepted(self, member_id: str) -> None:
-        """Does nothing: in a consumer group, a commit does not extend the session."""
-
-    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks member id and epoch.
-
-        For an epoch without a member id, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
-        """
-        if member_id is None:
-            return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if member_epoch != member.current.member_epoch:
-            return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
-        return NO_ERROR
+        for requested_topic, topic, codes in topics:
+            topic_id = topic.topic_id
+            assigned = current.assigned.get(topic_id, NO_PARTITIONS)
+            revoking = current.revoking.get(topic_id, NO_PARTITIONS)
+            for i, requested in enumerate(requested_topic.partitions):
+                if codes is not None and codes[i]:
+                    continue  # already refused
+                partition = requested.partition_index
+                since = assigned.get(partition, revoking.get(partition))
+                if since is None or since > epoch:
+                    return False
+        return True
 
     def validate_offset_delete(self) -> ErrorCode:
         """Returns NONE: offsets of topics without subscribers may be deleted at any time."""
@@ -372,19 +348,3 @@ class ConsumerGroup(EpochGroup[ConsumerMember, Target]):
 
 def _ignore(*topics: object) -> None:
     """Does nothing. A group that the shard does not contain yet uses this function in place of the shard's callback."""
-
-
-def _had_all(current: CurrentAssignment, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
-    """Returns True if the member has owned every partition of a commit since `epoch` or earlier."""
-    for requested_topic, topic, codes in topics:
-        topic_id = topic.topic_id
-        assigned = current.assigned.get(topic_id, NO_PARTITIONS)
-        revoking = current.revoking.get(topic_id, NO_PARTITIONS)
-        for i, requested in enumerate(requested_topic.partitions):
-            if codes is not None and codes[i]:
-                continue  # already refused
-            partition = requested.partition_index
-            since = assigned.get(partition, revoking.get(partition))
-            if since is None or since > epoch:
-                return False
-    return True

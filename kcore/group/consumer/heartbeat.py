@@ -94,11 +94,11 @@ def find_group(shard: GroupShard, request: Request, records: list[Record]) -> Co
     if request.member_epoch != JOIN:
         raise not_found(group_id, group, GroupType.CONSUMER)
     if group is None:
-        return ConsumerGroup(shard, group_id, live=False, registered=False)
+        return ConsumerGroup.tentative(shard, group_id)
     if isinstance(group, ClassicGroup):
         if group.is_empty():
             records.append(group_tombstone(group_id))
-            return ConsumerGroup(shard, group_id, live=False, registered=False)
+            return ConsumerGroup.tentative(shard, group_id)
         return upgraded(group, records)
     raise not_found(group_id, group, GroupType.CONSUMER)
 

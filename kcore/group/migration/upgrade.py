@@ -63,7 +63,7 @@ def upgraded(group: ClassicGroup, records: list[Record]) -> ConsumerGroup:
         assigned = {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in target.items()}
         current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned)
         records.append(group_records.current_assignment(group_id, member.member_id, current))
-    tentative = ConsumerGroup(shard, group_id, live=False, registered=False)
+    tentative = ConsumerGroup.tentative(shard, group_id)
     try:
         for record in records[first:]:
             apply_to_tentative(tentative, record)

@@ -135,7 +135,7 @@ def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
     """
     group = shard.groups.get(request.group_id)
     if group is None and request.member_epoch == JOIN:
-        return ShareGroup(shard, request.group_id, live=False, registered=False)
+        return ShareGroup.tentative(shard, request.group_id)
     if not isinstance(group, ShareGroup):
         raise not_found(request.group_id, group, GroupType.SHARE)
     members = group.members

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final
 
 from kcore.counts import add_count
-from kcore.group.epoch_group import EpochGroup
+from kcore.group.committing_group import CommittingGroup
 from kcore.group.group import ExpirationBase, GroupType
 from kcore.group.streams import leave
 from kcore.group.streams.member import NEVER, MemberMetadata, StreamsMember, own_bytes
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 
 NOT_VALIDATED: Final = -1
 """The value of `validated_epoch` while the topology is not ready."""
-MEMBER_EPOCHS_SINCE: Final = 9
-"""The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
 
 
-class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
+class StreamsGroup(CommittingGroup[StreamsMember, Tasks]):
     """A group of Kafka Streams members.
 
     See `EpochGroup` for the arguments and the other attributes. Soft state is in memory only: no record stores it.
@@ -243,34 +241,11 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
         """Returns the name that a filter of ListGroups matches."""
         return self.state.filter_name
 
-    def validate_offset_commit(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        api_version: int,
-        transactional: bool,
-        topics: Iterable[PlannedTopic] = (),
-    ) -> ErrorCode:
-        """Returns NONE if the commit is allowed, else the error.
+    def member_epoch(self, member: StreamsMember) -> int:
+        """Returns the epoch of a member."""
+        return member.current.member_epoch
 
-        A commit with an older epoch is allowed for tasks that the member already had in that epoch.
-        """
-        if generation_id < 0 and not self.members:
-            return NO_ERROR
-        if transactional and generation_id < 0 and not member_id and group_instance_id is None:
-            return NO_ERROR
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if not transactional and api_version < MEMBER_EPOCHS_SINCE:
-            return ErrorCode.UNSUPPORTED_VERSION
-        epoch = member.current.member_epoch
-        if generation_id == epoch or (generation_id < epoch and self._had_all(member, generation_id, topics)):
-            return NO_ERROR
-        return ErrorCode.STALE_MEMBER_EPOCH
-
-    def _had_all(self, member: StreamsMember, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
+    def had_all(self, member: StreamsMember, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
         """Returns True if the member has had the task of every partition of a commit since `epoch` or earlier."""
         if self.topology is None:
             return False
@@ -289,21 +264,6 @@ class StreamsGroup(EpochGroup[StreamsMember, Tasks]):
                 if since is None or since > epoch:
                     return False
         return True
-
-    def offset_commit_accepted(self, member_id: str) -> None:
-        """Does nothing: in a streams group, a commit does not extend the session."""
-
-    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks member id and epoch.
-
-        For an epoch without a member id, the error is UNKNOWN_SERVER_ERROR, as in Kafka.
-        """
-        if member_id is None:
-            return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
-        member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return NO_ERROR if member_epoch == member.current.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
 
     def validate_offset_delete(self) -> ErrorCode:
         """Returns NONE: offsets of topics that the topology does not read may be deleted at any time."""

@@ -135,7 +135,7 @@ def find_group(shard: GroupShard, request: Request, records: list[Record]) -> St
         records.append(group_tombstone(group_id))
     elif group is not None:
         raise not_found(group_id, group, GroupType.STREAMS)
-    return StreamsGroup(shard, group_id, live=False, registered=False)
+    return StreamsGroup.tentative(shard, group_id)
 
 
 def check_size(group: StreamsGroup) -> None:
