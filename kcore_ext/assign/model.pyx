@@ -52,7 +52,7 @@ cdef list _sorted_ids(list keys):
         for i in range(count):
             key = <bytes?>keys[i]
             if len(<bytes>key) != 16:
-                raise ValueError("a topic id has 16 bytes")
+                raise ValueError(f"topic {key!r}: a topic id has 16 bytes, not {len(<bytes>key)}")
             data = <const unsigned char*><const char*>(<bytes>key)
             ids[i].high, ids[i].low = read_int64(data), read_int64(data + 8)
             ids[i].key = <PyObject*>key
@@ -121,7 +121,10 @@ cdef class Topics:
             except (TypeError, OverflowError):
                 count = -1
             if not 0 <= count <= MOST_PARTITIONS - total:
-                raise ValueError(f"topic {key!r}: {given!r} partitions")
+                raise ValueError(
+                    f"topic {key!r}: the number of partitions is {given!r}; valid: a whole number, 0 or more, and at "
+                    f"most {MOST_PARTITIONS} for all topics together"
+                )
             total += count
             first[i + 1] = <int>total
         self.first = first
@@ -145,7 +148,9 @@ cdef class Topics:
             given = racks.get(key)
             count = self.partition_count(key)
             if given is not None and len(given) < count:
-                raise ValueError(f"topic {key!r}: racks of {len(given)} partitions, but it has {count}")
+                raise ValueError(
+                    f"topic {key!r}: the racks of {count} partitions are needed, not of {len(given)}"
+                )
             for p in range(count):
                 for rack in sorted(set(given[p])) if given is not None else ():
                     push(&self.memory, &listed, self.rack_index.setdefault(rack, len(self.rack_index)))
@@ -287,7 +292,7 @@ cdef Subscription _intern(tuple given):
         return found
     for topic in given:
         if not isinstance(topic, str) and not (isinstance(topic, bytes) and len(topic) == 16):
-            raise ValueError(f"topic {topic!r}: a name or an id of 16 bytes is needed")
+            raise ValueError(f"topic {topic!r}: a name (str) or an id (16 bytes) is needed")
     unique = frozenset(given)
     # Removes duplicates and keeps the order. Most subscriptions are sorted already, and sorting a sorted list takes
     # linear time.

@@ -52,9 +52,11 @@ cdef class Problem:
         cdef int i
         counts = _ints(topic_partitions, "topic_partitions")
         if counts.size and counts.min() < 0:
-            raise ValueError("topic_partitions: a count is negative")
+            raise ValueError(f"topic_partitions: {counts.min()} is negative; valid: the number of partitions, 0 or more")
         if int(counts.sum(dtype=np.int64)) > 2**31 - 2:
-            raise ValueError("topic_partitions: more than 2**31 - 2 partitions")
+            raise ValueError(
+                f"topic_partitions: {counts.sum(dtype=np.int64)} partitions in all; valid: at most {2**31 - 2}"
+            )
         first = np.zeros(counts.size + 1, dtype=np.int32)
         np.cumsum(counts, out=first[1:])
         p.first = _copy(&p.memory, first)
@@ -66,7 +68,9 @@ cdef class Problem:
         p.kinds = bounds.size - 1
         _check_rows(bounds, topics_of_kinds, p.topics, "kind_first", "kind_topics")
         if kinds.size and (kinds.min() < 0 or kinds.max() >= p.kinds):
-            raise ValueError("kind_of: an index outside kind_first")
+            raise ValueError(
+                f"kind_of: {_outside(kinds, p.kinds)} is not the index of a kind; valid: 0 to {p.kinds - 1}"
+            )
         p.members = kinds.size
         p.kind_of = _copy(&p.memory, kinds)
         p.kind_first = _copy(&p.memory, bounds)
@@ -74,16 +78,21 @@ cdef class Problem:
         for i in range(p.kinds):
             row = topics_of_kinds[bounds[i]:bounds[i + 1]]
             if row.size > 1 and not bool((np.diff(row) > 0).all()):
-                raise ValueError("kind_topics: topics of a kind must ascend")
+                raise ValueError(f"kind_topics: the topics of kind {i} are {_shown(row)}; they must ascend")
         if order is not None:
             permutation = _ints(order, "order")
             if not np.array_equal(np.sort(permutation), np.arange(p.members, dtype=np.int32)):
-                raise ValueError("order: not a permutation of the members")
+                raise ValueError(
+                    f"order: {_shown(permutation)} is not a permutation of the {p.members} members, 0 to "
+                    f"{p.members - 1}"
+                )
             p.order = _copy(&p.memory, permutation)
         if generations is not None:
             given = _ints(generations, "generations")
             if given.size != p.members:
-                raise ValueError("generations: one number for each member is needed")
+                raise ValueError(
+                    f"generations: one number for each of the {p.members} members is needed, not {given.size} numbers"
+                )
             p.generation = p.subscription_generation = _copy(&p.memory, given)
         if member_racks is not None:
             p._set_racks(_ints(member_racks, "member_racks"), _ints(rack_first, "rack_first"),
@@ -96,11 +105,15 @@ cdef class Problem:
 
     def _set_racks(self, member_racks, rack_first, rack_list):
         if member_racks.size != self.members or rack_first.size != self.partitions + 1:
-            raise ValueError("member_racks needs one entry for each member, rack_first one more than partitions")
+            raise ValueError(
+                f"member_racks: {self.members} entries are needed (one for each member), not {member_racks.size}; "
+                f"rack_first: {self.partitions + 1} entries are needed (one more than partitions), not "
+                f"{rack_first.size}"
+            )
         top = 1 + max(int(member_racks.max(initial=-1)), int(rack_list.max(initial=-1)))
         _check_rows(rack_first, rack_list, top, "rack_first", "rack_list")
         if member_racks.size and member_racks.min() < -1:
-            raise ValueError("member_racks: a number is below -1")
+            raise ValueError(f"member_racks: {member_racks.min()} is below -1; valid: the number of a rack, or -1 for none")
         self.racks = top
         self.member_rack = _copy(&self.memory, member_racks)
         self.rack_first = _copy(&self.memory, rack_first)
@@ -325,6 +338,17 @@ cdef class Problem:
         return 0
 
 
+def _shown(array):
+    """Returns the first numbers of an array, for error texts."""
+    first = ", ".join(map(str, array[:10].tolist()))
+    return f"[{first}{', ...' if array.size > 10 else ''}]"
+
+
+def _outside(array, int top):
+    """Returns the first number of an array that is not in 0..top - 1."""
+    return next(number for number in array.tolist() if not 0 <= number < top)
+
+
 def _ints(values, str name):
     need_numpy()
     array = np.ascontiguousarray(values, dtype=np.int32)
@@ -335,9 +359,11 @@ def _ints(values, str name):
 
 def _check_rows(bounds, values, int top, str first_name, str name):
     if bounds.size < 1 or bounds[0] != 0 or bounds[bounds.size - 1] != values.size or bool((np.diff(bounds) < 0).any()):
-        raise ValueError(f"{first_name}: must rise from 0 to the length of {name}")
+        raise ValueError(
+            f"{first_name}: {_shown(bounds)} must rise from 0 to {values.size}, the length of {name}"
+        )
     if values.size and (values.min() < 0 or values.max() >= top):
-        raise ValueError(f"{name}: an index is outside of 0..{top - 1}")
+        raise ValueError(f"{name}: the index {_outside(values, top)} is outside of 0..{top - 1}")
 
 
 cdef int* _copy(Memory* memory, object array) except NULL:
@@ -352,7 +378,7 @@ cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint)
     """Copies an array of `n` numbers. Raises ValueError."""
     array = _ints(values, complaint.partition(":")[0])
     if array.size != n:
-        raise ValueError(complaint)
+        raise ValueError(f"{complaint}: {n} values, not {array.size}")
     return _copy(memory, array)
 
 
@@ -379,7 +405,10 @@ cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
     for p in range(n):
         bad |= <unsigned>(owner[p] + 1) > <unsigned>m
     if bad:
-        raise ValueError(f"previous: an entry is neither -1 nor one of {m} members")
+        raise ValueError(
+            f"previous: {next(o for o in np.asarray(view).tolist() if not -1 <= o < m)} is neither -1 nor one of {m} members, 0 "
+            f"to {m - 1}"
+        )
     return 0
 
 
@@ -411,7 +440,9 @@ cdef int checked_rows(Problem problem, object claim_first, object claims, Memory
     bounds = _ints(claim_first, "first")
     values = _ints(claims, "rows")
     if bounds.size != problem.members + 1:
-        raise ValueError("first: one entry for each member and one more are needed")
+        raise ValueError(
+            f"first: {problem.members + 1} entries are needed (one for each member and one more), not {bounds.size}"
+        )
     _check_rows(bounds, values, problem.partitions, "first", "rows")
     first[0] = _copy(memory, bounds)
     rows[0] = _copy(memory, values)

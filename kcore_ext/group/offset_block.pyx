@@ -258,7 +258,7 @@ cdef class OffsetBlock:
         cdef str metadata
         cdef int code
         if PyBytes_GET_SIZE(topic_id) != 16:
-            raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
+            raise ValueError(f"topic {topic!r}: the topic id {topic_id!r} has {PyBytes_GET_SIZE(topic_id)} bytes, not 16")
         size = RECORD_OVERHEAD + key_size(self.group_id, topic)
         self.reserve(len(partitions))
         for requested in partitions:
@@ -267,7 +267,10 @@ cdef class OffsetBlock:
             code = 0
             if codes is not None:
                 if place >= PyList_GET_SIZE(codes):
-                    raise ValueError(f"a topic has more than the {PyList_GET_SIZE(codes)} partitions that were checked")
+                    raise ValueError(
+                        f"topic {topic!r}: the request has more than the {PyList_GET_SIZE(codes)} partitions that were "
+                        "checked"
+                    )
                 code = codes[place]
             place += 1
             if code == 0:

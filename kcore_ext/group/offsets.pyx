@@ -87,7 +87,9 @@ cdef class OffsetAndMetadata:
         bytes topic_id not None,
     ):
         if PyBytes_GET_SIZE(topic_id) != 16:
-            raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
+            raise ValueError(
+                f"committed offset: the topic id {topic_id!r} has {PyBytes_GET_SIZE(topic_id)} bytes, not 16"
+            )
         self.record_offset = record_offset
         self.committed_offset = committed_offset
         self.leader_epoch = leader_epoch
@@ -98,7 +100,9 @@ cdef class OffsetAndMetadata:
 
     def place(self, int64_t record_offset):
         if self.record_offset != -1:
-            raise ValueError(f"the offset has a record at {self.record_offset} already, not at {record_offset}")
+            raise ValueError(
+                f"committed offset {self.committed_offset}: it has a record at {self.record_offset} already, not at {record_offset}"
+            )
         self.record_offset = record_offset
         return self
 
@@ -113,7 +117,9 @@ cdef class OffsetAndMetadata:
 
     def belongs_to(self, bytes topic_id not None) -> bool:
         if PyBytes_GET_SIZE(topic_id) != 16:
-            raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
+            raise ValueError(
+                f"committed offset: the topic id {topic_id!r} has {PyBytes_GET_SIZE(topic_id)} bytes, not 16"
+            )
         cdef char* other = PyBytes_AS_STRING(topic_id)
         return (
             memcmp(self.topic_uuid, other, 16) == 0
@@ -143,10 +149,16 @@ cdef Py_ssize_t value_size(OffsetAndMetadata entry, int version) except -1:
     utf8_of(entry.metadata, &length)
     if version == EXPIRING_VERSION:
         if length > MAX_STRING:
-            raise ValueError(f"metadata of {length} bytes does not fit in a record of version 1")
+            raise ValueError(
+                f"committed offset {entry.committed_offset}: the metadata has {length} bytes; a record of version "
+                f"{EXPIRING_VERSION} has at most {MAX_STRING}"
+            )
         return 28 + length
     if version != VALUE_VERSION:
-        raise ValueError(f"offsets are written in versions 1 and 4, not {version}")
+        raise ValueError(
+            f"committed offset {entry.committed_offset}: version {version} of the record; valid: versions "
+            f"{EXPIRING_VERSION} and {VALUE_VERSION}"
+        )
     cdef Py_ssize_t size = 24 + length + (18 if memcmp(entry.topic_uuid, ZERO_BYTES, 16) else 0)
     rest = (length + 1) >> 7
     while rest:
@@ -222,7 +234,10 @@ cdef Py_ssize_t key_size(str group, str topic) except -1:
     utf8_of(group, &group_size)
     utf8_of(topic, &topic_size)
     if group_size > MAX_STRING or topic_size > MAX_STRING:
-        raise ValueError(f"a name of {max(group_size, topic_size)} bytes does not fit in the key of a record")
+        raise ValueError(
+            f"committed offset: the group id has {group_size} bytes, and the topic's name {topic_size}; the key of a "
+            f"record has at most {MAX_STRING} for each"
+        )
     return 10 + group_size + topic_size
 
 

@@ -212,12 +212,13 @@ def test_topics_keep_kafkas_orders() -> None:
     assert tuple(Topics({"\U0001f600": 1, "\uffff": 1, "a": 1})) == ("a", "\U0001f600", "\uffff")
     high, low = b"\x80" + bytes(15), b"\x01" + bytes(15)
     assert tuple(Topics({low: 1, high: 1})) == (high, low)
-    for wrong in ({"a": -1}, {b"short": 1}):
-        with pytest.raises(ValueError, match=r"partitions|bytes"):
-            Topics(wrong)
+    with pytest.raises(ValueError, match="topic 'a': the number of partitions is -1; valid: a whole number, 0 or more"):
+        Topics({"a": -1})
+    with pytest.raises(ValueError, match="topic b'short': a topic id has 16 bytes, not 5"):
+        Topics({b"short": 1})
     with pytest.raises(TypeError):
         Topics({"a": 1, bytes(16): 1})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="racks"):
+    with pytest.raises(ValueError, match="the racks of 2 partitions are needed, not of 1"):
         Topics({"a": 2}, racks={"a": [["r"]]})
 
 

@@ -174,7 +174,7 @@ def test_streams_arrays_give_kafkas_result(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("members", "arguments", "message"),
     [
-        (2, {"process_of": [0], "stateful": [1]}, "process_of"),
+        (2, {"process_of": [0], "stateful": [1]}, "process_of: one number for each member is needed: 2 values, not 1"),
         (1, {"process_of": [-1], "stateful": [1]}, "process_of: member 0"),
         (1, {"process_of": [0], "stateful": []}, "stateful"),
         (0, {"process_of": [], "stateful": [1]}, "no members"),
@@ -211,14 +211,44 @@ def test_unsubscribed_topics_have_no_owner() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"topic_partitions": [-1], "members": 1}, "negative"),
+        (
+            {"topic_partitions": [-1], "members": 1},
+            "topic_partitions: -1 is negative; valid: the number of partitions, 0 or more",
+        ),
+        (
+            {"topic_partitions": [2**30, 2**30], "members": 1},
+            "topic_partitions: 2147483648 partitions in all; valid: at m",
+        ),
         ({"topic_partitions": [1]}, "members or kind_of"),
-        ({"topic_partitions": [1], "kind_of": [1], "kinds": [[0]]}, "kind_of"),
-        ({"topic_partitions": [1], "kind_of": [0], "kinds": [[1]]}, "kind_topics"),
-        ({"topic_partitions": [1, 1], "kind_of": [0], "kinds": [[1, 0]]}, "ascend"),
-        ({"topic_partitions": [1], "members": 2, "order": [0, 0]}, "permutation"),
-        ({"topic_partitions": [1], "members": 2, "generations": [0]}, "generations"),
-        ({"topic_partitions": [1], "members": 1, "member_racks": [0], "partition_racks": ([0], [])}, "rack_first"),
+        (
+            {"topic_partitions": [1], "kind_of": [1], "kinds": [[0]]},
+            "kind_of: 1 is not the index of a kind; valid: 0 to 0",
+        ),
+        ({"topic_partitions": [1], "kind_of": [0], "kinds": [[1]]}, r"kind_topics: the index 1 is outside of 0\.\.0"),
+        (
+            {"topic_partitions": [1, 1], "kind_of": [0], "kinds": [[1, 0]]},
+            r"the topics of kind 0 are \[1, 0\]; they must ascend",
+        ),
+        (
+            {"topic_partitions": [1], "members": 2, "order": [0, 0]},
+            r"order: \[0, 0\] is not a permutation of the 2 members, 0 to 1",
+        ),
+        (
+            {"topic_partitions": [1], "members": 2, "generations": [0]},
+            "one number for each of the 2 members is needed, not 1 numbers",
+        ),
+        (
+            {"topic_partitions": [1], "members": 1, "member_racks": [0], "partition_racks": ([0], [])},
+            r"rack_first: 2 entries .*, not 1",
+        ),
+        (
+            {"topic_partitions": [1], "members": 1, "member_racks": [-2], "partition_racks": ([0, 0], [])},
+            "member_racks: -2 is below -1",
+        ),
+        (
+            {"topic_partitions": [1], "members": 1, "member_racks": [0], "partition_racks": ([0, 2], [0])},
+            r"rack_first: \[0, 2\] must rise from 0 to 1, the length of rack_list",
+        ),
     ],
 )
 def test_invalid_shapes_are_refused(arguments: dict[str, object], message: str) -> None:
@@ -226,7 +256,14 @@ def test_invalid_shapes_are_refused(arguments: dict[str, object], message: str) 
         arrays.Group(**arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("previous", [[0], [0, 2], [0, -2]])
-def test_a_previous_owner_outside_the_group_is_refused(previous: list[int]) -> None:
-    with pytest.raises(ValueError, match="previous"):
+@pytest.mark.parametrize(
+    ("previous", "message"),
+    [
+        ([0], "previous: 2 entries are needed, not 1"),
+        ([0, 2], "previous: 2 is neither -1 nor one of 2 members, 0 to 1"),
+        ([0, -2], "previous: -2 is neither -1"),
+    ],
+)
+def test_a_previous_owner_outside_the_group_is_refused(previous: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         arrays.uniform_(arrays.Group([2], 2), np.array(previous, np.int32))

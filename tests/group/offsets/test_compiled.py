@@ -155,20 +155,24 @@ def test_a_record_offset_is_set_once():
     entry = OffsetAndMetadata(-1, 1, -1, "", 0, -1, bytes(16))
     assert entry.place(5) is entry
     assert entry.record_offset == 5
-    with pytest.raises(ValueError, match="has a record at 5 already"):
+    with pytest.raises(ValueError, match="committed offset 1: it has a record at 5 already, not at 6"):
         entry.place(6)
 
 
 def test_values_too_large_for_a_record_are_refused():
     with pytest.raises(ValueError, match="32768 bytes"):
         CommitKey("g" * 32_768, "t", 0).encode_key()
-    with pytest.raises(ValueError, match="40000 bytes"):
+    with pytest.raises(
+        ValueError, match="the group id has 1 bytes, and the topic's name 40000; the key of a record has at most 32767"
+    ):
         CommitKey("g", "é" * 20_000, 0).encode_key()
     entry = OffsetAndMetadata(-1, 1, -1, "m" * 32_768, 0, 5, bytes(16))
-    with pytest.raises(ValueError, match="32768 bytes"):
+    with pytest.raises(
+        ValueError, match="offset 1: the metadata has 32768 bytes; a record of version 1 has at most 32767"
+    ):
         entry.encode_value(1)
     for version in (0, 2, 3, 5):
-        with pytest.raises(ValueError, match="versions 1 and 4"):
+        with pytest.raises(ValueError, match=f"version {version} of the record; valid: versions 1 and 4"):
             entry.encode_value(version)
 
 

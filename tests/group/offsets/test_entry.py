@@ -63,9 +63,9 @@ def test_an_unknown_topic_id_matches_any_other(mine, other, same):
 
 
 def test_a_topic_id_has_sixteen_bytes():
-    with pytest.raises(ValueError, match="16 bytes"):
+    with pytest.raises(ValueError, match="the topic id b'short' has 5 bytes, not 16"):
         OffsetAndMetadata(1, 2, 3, "", 5, -1, b"short")
-    with pytest.raises(ValueError, match="16 bytes"):
+    with pytest.raises(ValueError, match="has 0 bytes, not 16"):
         OffsetAndMetadata(1, 2, 3, "", 5, -1, ZERO).belongs_to(b"")
 
 
