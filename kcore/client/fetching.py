@@ -21,6 +21,9 @@ EARLIEST, LATEST = -2, -1
 MAX_EPOCH = 0x7FFFFFFF
 RESETS: Final = ("earliest", "latest", "none")
 
+MAX_RECORDS = 0x7FFFFFFF
+"""Largest number of records of one poll."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
@@ -43,10 +46,10 @@ class ReadSettings:
         isolation_level(self.isolation)
         if self.reset not in RESETS:
             raise ConfigError(f"reset={self.reset!r}; valid: {', '.join(map(repr, RESETS))}")
-        if not isinstance(self.max_records, int):
+        if not isinstance(self.max_records, int) or isinstance(self.max_records, bool):
             raise TypeError(f"max_records={self.max_records!r}; valid: a whole number, 1 or more")
-        if self.max_records < 1:
-            raise ConfigError(f"max_records={self.max_records!r}; valid: 1 or more")
+        if not 1 <= self.max_records <= MAX_RECORDS:
+            raise ConfigError(f"max_records={self.max_records!r}; valid: 1 to {MAX_RECORDS}")
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -79,7 +80,7 @@ def check_choice(argument: str, value: Any, valid: Iterable[Any]) -> None:
         ConfigError: the value is not valid.
     """
     choices = list(valid)
-    if value not in choices:
+    if isinstance(value, bool) or value not in choices:  # True equals 1
         raise ConfigError(f"{argument}={value!r}; valid: {', '.join(map(repr, choices))}")
 
 
@@ -122,14 +123,15 @@ def check_wait(argument: str, value: float | None, longest: float = LONG_WAIT_S)
         longest: the longest plausible time in seconds; a longer time causes a warning.
 
     Raises:
-        ConfigError: the value is longer than a request can express, or NaN.
+        ConfigError: the value is longer than a request can express, not finite, or NaN.
         TypeError: the value is neither a number nor None.
     """
-    if value is None or _seconds(argument, value) <= longest:
+    if value is None:
         return
-    if not value <= MAX_TIME_S:  # also refuses NaN, with which timers would not fire in order
+    if not -math.inf < _seconds(argument, value) <= MAX_TIME_S:  # also refuses NaN: timers would not fire in order
         raise ConfigError(f"{argument}={value!r}; valid: seconds, up to {MAX_TIME_S}")
-    warn_about_seconds(argument, value)
+    if value > longest:
+        warn_about_seconds(argument, value)
 
 
 def check_span(argument: str, value: float, longest: float = LONG_WAIT_S) -> None:
@@ -143,7 +145,9 @@ def check_span(argument: str, value: float, longest: float = LONG_WAIT_S) -> Non
 
 
 def _seconds(argument: str, value: Any) -> Any:
-    """Returns a time in seconds; raises TypeError if the value is not a number."""
+    """Returns a time in seconds; raises TypeError if the value is not a number. A bool does not count as a number."""
+    if isinstance(value, bool):
+        raise TypeError(f"{argument}={value!r}; valid: a number of seconds")
     try:
         value >= 0  # noqa: B015 - numbers of other libraries are not instances of float
     except TypeError:
@@ -241,6 +245,23 @@ def names_of(argument: str, value: str | Iterable[str]) -> list[str]:
     return names
 
 
+def is_whole(value: object) -> bool:
+    """Returns True if the value is a whole number. A bool does not count as a number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_offset(value: Any) -> None:
+    """Checks an offset from which to read.
+
+    Raises:
+        TypeError: the argument is not a whole number.
+        ValueError: the number is negative, or larger than a request can express.
+    """
+    check_number("offset", value)
+    if value < 0:
+        raise ValueError(f"offset={value}; valid: 0 or more")
+
+
 def check_partition_number(value: Any) -> None:
     """Checks that an argument is the number of a partition.
 
@@ -248,7 +269,7 @@ def check_partition_number(value: Any) -> None:
         TypeError: the argument has another type.
         ValueError: the number is negative, or larger than a request can express.
     """
-    if not isinstance(value, int):
+    if not is_whole(value):
         raise TypeError(f"the partition is {value!r}; valid: a number")
     if not 0 <= value <= MAX_PARTITION:
         raise ValueError(f"the partition is {value}; valid: 0 to {MAX_PARTITION}")
@@ -266,7 +287,7 @@ def check_number(argument: str, value: Any, maximum: int = MAX_OFFSET) -> None:
         TypeError: the argument has another type.
         ValueError: the number is too large.
     """
-    if not isinstance(value, int):
+    if not is_whole(value):
         raise TypeError(f"{argument}={value!r}; valid: a whole number")
     if not -maximum <= value <= maximum:
         raise ValueError(f"{argument}={value}; valid: at most {maximum}")
@@ -279,7 +300,7 @@ def check_count(argument: str, value: Any) -> None:
         ConfigError: the number is below 1, or larger than a request can express.
         TypeError: the argument has another type.
     """
-    if not isinstance(value, int):
+    if not is_whole(value):
         raise TypeError(f"{argument}={value!r}; valid: a whole number, 1 or more")
     if not 1 <= value <= MAX_COUNT:
         raise ConfigError(f"{argument}={value}; valid: 1 to {MAX_COUNT}")

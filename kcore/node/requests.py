@@ -18,6 +18,7 @@ from kcore.node.arguments import (
     check_number,
     check_offsets,
     check_text,
+    is_whole,
 )
 from kcore.node.types import LONGEST_TOPIC, Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
@@ -106,7 +107,7 @@ def to_position(offset: Any) -> OffsetAndMetadata:
 
 def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
     converted = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-    if not isinstance(converted, OffsetAndMetadata) or not isinstance(converted.offset, int):
+    if not isinstance(converted, OffsetAndMetadata) or not is_whole(converted.offset):
         raise TypeError(f"{what} is {offset!r}; valid: {valid}")
     if not 0 <= converted.offset <= MAX_OFFSET:
         raise ValueError(f"{what} is {converted.offset}; valid: the offset of the next record, 0 or more")
@@ -120,11 +121,11 @@ def _to_offset(what: str, valid: str, offset: Any) -> OffsetAndMetadata:
 
 
 def _commit_entry(topic: str, partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
-    if not (isinstance(topic, str) and isinstance(partition, int) and 0 <= partition <= MAX_PARTITION):
+    if not (isinstance(topic, str) and is_whole(partition) and 0 <= partition <= MAX_PARTITION):
         raise ValueError(f"{(topic, partition)!r} is not a partition")
     if len(topic) > LONGEST_TOPIC or not topic.isascii():
         check_text("the name of a topic", topic)
-    if isinstance(offset, int) and 0 <= offset <= MAX_OFFSET:
+    if type(offset) is int and 0 <= offset <= MAX_OFFSET:
         return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
     offset = to_commit(offset)
     return OffsetCommitRequestPartition(

@@ -109,12 +109,27 @@ def to_ms(when: datetime | float) -> int:
     if isinstance(when, datetime):
         return round(when.timestamp() * 1000)
     try:
+        if isinstance(when, bool):
+            raise TypeError
         if -LATEST_S <= when <= LATEST_S:
             return round(when * 1000)
     except TypeError:
         raise TypeError(f"the time is {when!r}; valid: a datetime, or seconds since 1970") from None
     late = "too late" if when > 0 else "not valid"
     raise ValueError(f"the time {when} is {late}; valid: a datetime, or seconds since 1970, not milliseconds")
+
+
+def to_timestamp_ms(when: datetime | float) -> int:
+    """Converts the time of a record to milliseconds, as `to_ms` does.
+
+    Raises:
+        TypeError: the time has another type.
+        ValueError: the time is before 1970 or too late, or not a finite number.
+    """
+    time_ms = to_ms(when)
+    if time_ms < 0:
+        raise ValueError(f"the time of a record is {when}; valid: a datetime, or seconds since 1970, 0 or more")
+    return time_ms
 
 
 class Record(NamedTuple):

@@ -1,7 +1,9 @@
 """Open batches of a producer: `Accumulator.append` encodes a record into the batch of its partition immediately."""
 
 cimport cython
+from cpython.bool cimport PyBool_Check
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_Check
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
@@ -184,6 +186,13 @@ cdef class TopicQueues:
     def __init__(self, int partitions):
         self.queues = [None] * partitions
         self.sticky = -1
+
+
+cdef int whole_number(object partition) except? -1:
+    """Converts the number of a partition. A bool or a float does not count as a number."""
+    if not PyLong_Check(partition) or PyBool_Check(partition):
+        raise TypeError(f"the partition is {partition!r}, not a whole number")
+    return partition
 
 
 @cython.final
@@ -413,7 +422,7 @@ cdef class Accumulator:
             return None
         queues = <TopicQueues>found
         delivery = <DeliveryBase>self.delivery_type.tp_new(self.delivery_class, <PyObject*>NO_ARGUMENTS, NULL)
-        number = self.choose(queues, name, bound) if partition is None else partition
+        number = self.choose(queues, name, bound) if partition is None else whole_number(partition)
         if number < 0:
             raise ValueError(f"partition {number} is negative")
         if number >= len(queues.queues):

@@ -330,7 +330,7 @@ def test_settings_that_would_commit_always_or_read_nothing_are_refused() -> None
         for count in (0, -1):
             with pytest.raises(errors.ConfigError) as refused:
                 group.consume("jobs", max_records=count)
-            assert str(refused.value) == f"max_records={count}; valid: 1 or more"
+            assert str(refused.value) == f"max_records={count}; valid: 1 to 2147483647"
         group.consume("jobs", auto_commit=0, max_records=1).close()
 
 

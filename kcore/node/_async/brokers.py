@@ -9,6 +9,7 @@ from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.settings import BROKER, LOGGER, change_config, config_of
+from kcore.node.arguments import MAX_COUNT, check_number
 from kcore.node.cluster_types import BrokerDescription, ClusterDescription, LogDirectory
 from kcore.node.types import PartitionDict, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -36,7 +37,12 @@ class AsyncBrokers:
         self._calls = calls
 
     def __getitem__(self, broker_id: int) -> AsyncClusterBroker:
-        """Returns a broker, without a request. Operations of a broker that is not alive raise an error."""
+        """Returns a broker, without a request. Operations of a broker that is not alive raise an error.
+
+        Raises:
+            TypeError, ValueError: the id is not a whole number, or too large.
+        """
+        check_number("broker_id", broker_id, MAX_COUNT)
         return AsyncClusterBroker(self._calls, broker_id)
 
     async def list(self) -> list[BrokerDescription]:

@@ -16,7 +16,7 @@ from kcore.node._async.delivery import AsyncDelivery
 from kcore.node.arguments import check_partition_number, check_text
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import NEW_TOPIC_TIMEOUT_S, error_about, record_size
-from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes, to_ms
+from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes, to_timestamp_ms
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, ErrorCode
 from kcore_ext.client.accumulator import Accumulator, PartitionQueue, ProducerBatch
@@ -113,7 +113,7 @@ class AsyncProducer:
             TypeError, ValueError: an argument has a wrong type, the partition is negative, or the timestamp is not a
                 time in seconds. The record is not appended.
         """
-        timestamp_ms = None if timestamp is None else to_ms(timestamp)
+        timestamp_ms = None if timestamp is None else to_timestamp_ms(timestamp)
         if self._interceptors:
             return await self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
@@ -121,7 +121,7 @@ class AsyncProducer:
             delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
             if delivery is None:
                 delivery = await self._append(topic, value, key, headers, partition, timestamp_ms)
-        except (TypeError, OverflowError):  # the errors of the compiled code do not name the argument
+        except (TypeError, ValueError, OverflowError):  # the errors of the compiled code do not name the argument
             check_text("the name of a topic", topic)
             if partition is not None:
                 check_partition_number(partition)
@@ -178,6 +178,8 @@ class AsyncProducer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> AsyncDelivery:
+        if partition is not None:
+            check_partition_number(partition)
         delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
         while delivery is None:
             await self._prepare(topic, partition or 0)

@@ -10,6 +10,7 @@ from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.settings import BROKER, LOGGER, change_config, config_of
+from kcore.node.arguments import MAX_COUNT, check_number
 from kcore.node.cluster_types import BrokerDescription, ClusterDescription, LogDirectory
 from kcore.node.types import PartitionDict, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
@@ -37,7 +38,12 @@ class Brokers:
         self._calls = calls
 
     def __getitem__(self, broker_id: int) -> ClusterBroker:
-        """Returns a broker, without a request. Operations of a broker that is not alive raise an error."""
+        """Returns a broker, without a request. Operations of a broker that is not alive raise an error.
+
+        Raises:
+            TypeError, ValueError: the id is not a whole number, or too large.
+        """
+        check_number("broker_id", broker_id, MAX_COUNT)
         return ClusterBroker(self._calls, broker_id)
 
     def list(self) -> list[BrokerDescription]:

@@ -17,7 +17,7 @@ from kcore.node._sync.delivery import Delivery
 from kcore.node.arguments import check_partition_number, check_text
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, intercept, notify
 from kcore.node.requests import NEW_TOPIC_TIMEOUT_S, error_about, record_size
-from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes, to_ms
+from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes, to_timestamp_ms
 from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import NEW_TOPIC_ERRORS, ErrorCode
 from kcore_ext.client.accumulator import Accumulator, PartitionQueue, ProducerBatch
@@ -114,7 +114,7 @@ class Producer:
             TypeError, ValueError: an argument has a wrong type, the partition is negative, or the timestamp is not a
                 time in seconds. The record is not appended.
         """
-        timestamp_ms = None if timestamp is None else to_ms(timestamp)
+        timestamp_ms = None if timestamp is None else to_timestamp_ms(timestamp)
         if self._interceptors:
             return self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         try:
@@ -122,7 +122,7 @@ class Producer:
             delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
             if delivery is None:
                 delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
-        except (TypeError, OverflowError):  # the errors of the compiled code do not name the argument
+        except (TypeError, ValueError, OverflowError):  # the errors of the compiled code do not name the argument
             check_text("the name of a topic", topic)
             if partition is not None:
                 check_partition_number(partition)
@@ -179,6 +179,8 @@ class Producer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> Delivery:
+        if partition is not None:
+            check_partition_number(partition)
         delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
         while delivery is None:
             self._prepare(topic, partition or 0)

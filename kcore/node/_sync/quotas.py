@@ -107,6 +107,8 @@ class Quotas:
 
 def _limit(key: str, value: Any) -> float:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"limits: the quota {key!r} is {value!r}; valid: a number, or None to remove it") from None

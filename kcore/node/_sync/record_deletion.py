@@ -8,7 +8,7 @@ from typing import Any
 
 from kcore.errors import raise_partition_errors
 from kcore.node._sync.calls import Calls
-from kcore.node.arguments import MAX_OFFSET
+from kcore.node.arguments import MAX_OFFSET, is_whole
 from kcore.node.requests import list_offsets_request, listed_offsets
 from kcore.node.types import TopicPartition
 from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -35,7 +35,7 @@ def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -
         ValueError: an offset is negative or too large.
     """
     for partition, offset in offsets.items():
-        if offset is not None and not isinstance(offset, int):
+        if offset is not None and not is_whole(offset):
             raise TypeError(f"the offset of {partition} is {offset!r}; valid: an int, or None for all records")
         if offset is not None and not 0 <= offset <= MAX_OFFSET:
             raise ValueError(f"the offset of {partition} is {offset}; valid: 0 or more, or None for all records")

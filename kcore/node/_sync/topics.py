@@ -18,10 +18,9 @@ from kcore.node._sync.calls import Calls
 from kcore.node._sync.record_deletion import delete_records
 from kcore.node._sync.settings import TOPIC, change_config, config_of, setting_text
 from kcore.node.arguments import (
-    MAX_COUNT,
     check_count,
     check_mapping,
-    check_number,
+    check_offset,
     check_offsets,
     check_partition_number,
     check_span,
@@ -54,6 +53,7 @@ from kcore.node.types import (
     as_partitions,
     to_bytes,
     to_ms,
+    to_timestamp_ms,
 )
 from kcore.printable import counted
 from kcore.protocol.compression import CompressionType
@@ -69,6 +69,9 @@ ACKS_ALL = -1
 ADMIN_TIMEOUT_MS = 30_000
 PRODUCE_TIMEOUT_MS = 30_000
 FETCH_BYTES = 8 << 20
+
+DEFAULT_COUNT = -1
+"""Number of partitions or replicas in a request that stands for the server's default."""
 
 
 class Topics:
@@ -121,8 +124,8 @@ class Topics:
         """
         check_text("the name of a topic", name)
         for argument, number in (("partitions", partitions), ("replication", replication)):
-            if number is not None:
-                check_number(argument, number, MAX_COUNT)
+            if number is not None and number != DEFAULT_COUNT:
+                check_count(argument, number)
         if config is not None:
             check_mapping("config", config)
         settings = [
@@ -130,8 +133,8 @@ class Topics:
         ]
         topic = CreatableTopic(
             name=name,
-            num_partitions=-1 if partitions is None else partitions,
-            replication_factor=-1 if replication is None else replication,
+            num_partitions=DEFAULT_COUNT if partitions is None else partitions,
+            replication_factor=DEFAULT_COUNT if replication is None else replication,
             configs=settings,
         )
 
@@ -319,9 +322,9 @@ class Topic:
 
         Raises:
             InvalidPartitionsError: the topic already has this number of partitions, or more.
-            TypeError, ValueError: `partitions` is not a number, or too large.
+            TypeError, ValueError: `partitions` is not a number, below 1, or too large.
         """
-        check_number("partitions", partitions, MAX_COUNT)
+        check_count("partitions", partitions)
 
         def read(response: Any) -> None:
             (row,) = response.results
@@ -401,7 +404,7 @@ class Topic:
             partition = self._choose(name)
         else:
             check_partition_number(partition)
-        timestamp_ms = self._calls.now_ms() if timestamp is None else to_ms(timestamp)
+        timestamp_ms = self._calls.now_ms() if timestamp is None else to_timestamp_ms(timestamp)
         return (self._append(partition, [(timestamp_ms, name, data, headers)], CompressionType.NONE))[0]
 
     def append_many(
@@ -501,11 +504,11 @@ class Topic:
 
         Raises:
             OffsetOutOfRangeError: the partition does not have the offset.
-            TypeError, ValueError: an argument has a wrong type, or a number is too large.
+            TypeError, ValueError: an argument has a wrong type, or a number is negative or too large.
         """
         check_partition_number(partition)
-        check_number("offset", offset)
-        check_number("max_records", max_records)
+        check_offset(offset)
+        check_count("max_records", max_records)
         check_span("wait", wait)
         topic_partition = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
@@ -538,7 +541,7 @@ class Topic:
             OffsetOutOfRangeError: the partition does not have the offset.
         """
         check_partition_number(partition)
-        check_number("offset", offset)
+        check_offset(offset)
         check_count("max_bytes", max_bytes)
         topic_partition = TopicPartition(self.name, partition)
 

@@ -33,7 +33,7 @@ from kcore.node.types import (
     RecordMetadata,
     TopicPartition,
     to_bytes,
-    to_ms,
+    to_timestamp_ms,
 )
 from kcore.protocol.compression import CompressionType
 
@@ -205,7 +205,7 @@ class Transaction:
                 time in seconds. The record is not buffered.
         """
         self._require_open()
-        timestamp_ms = None if timestamp is None else to_ms(timestamp)
+        timestamp_ms = None if timestamp is None else to_timestamp_ms(timestamp)
         if self._interceptors:
             self._buffer_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         else:

@@ -10,7 +10,7 @@ from typing import Any
 from kcore.client.sasl import MAX_ITERATIONS
 from kcore.errors import KafkaError
 from kcore.node._sync.calls import Calls
-from kcore.node.arguments import MAX_COUNT, check_number, check_text, filters
+from kcore.node.arguments import check_count, check_text, filters
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -65,7 +65,7 @@ class Users:
         """
         check_text("user", user)
         check_text("password", password)
-        check_number("iterations", iterations, MAX_COUNT)
+        check_count("iterations", iterations)
         if iterations > MAX_ITERATIONS:
             raise KafkaError.of(
                 ErrorCode.UNACCEPTABLE_CREDENTIAL,
