@@ -197,7 +197,7 @@ def _folder(path: str | Path) -> str:
         ConfigError: the path is empty. An engine in memory, which None opens, would lose the data.
         TypeError: the path has another type.
     """
-    folder = os.fspath(path)
+    folder = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(folder, str):
         raise TypeError(f"path: {path!r}; valid: a str, a pathlib.Path, or None for data in memory")
     if not folder:

@@ -124,6 +124,12 @@ def test_other_wrong_numbers_are_refused(embedded: kcore.EmbeddedNode, wrong: An
         kcore.ManualClock(wrong)
 
 
+@pytest.mark.parametrize("path", [7, True, b"data", ["data"]])
+def test_a_path_of_another_type_is_refused_with_the_name_of_the_argument(path: Any) -> None:
+    with pytest.raises(TypeError, match=r"path: .*; valid: a str, a pathlib.Path, or None for data in memory"):
+        kcore.open(path)
+
+
 def test_a_bool_is_not_a_number(embedded: kcore.EmbeddedNode) -> None:
     for call in (
         lambda: embedded.topics["t"].offsets_at(True),

@@ -26,6 +26,13 @@ def test_the_repr_of_a_node_has_its_address_and_its_end(tmp_path: Path) -> None:
     assert repr(memory) == "EmbeddedNode('memory', closed)"
 
 
+@pytest.mark.parametrize("name", ["acls", "brokers", "groups", "quotas", "topics", "transactions", "users"])
+def test_the_repr_of_a_nodes_part_has_the_address_of_the_node(name: str) -> None:
+    """Before, it was Python's default, with the path of a private module."""
+    with kcore.open(config=SETTINGS) as node:
+        assert repr(getattr(node, name)) == f"{name.capitalize()}('memory')"
+
+
 async def test_the_repr_of_an_asynchronous_node_has_its_address_and_its_end() -> None:
     async with kcore.open_async(config=SETTINGS) as node, await node.listen() as listening:
         address = listening.bootstrap

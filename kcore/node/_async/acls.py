@@ -18,6 +18,9 @@ class AsyncAcls:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncAcls({str(self._calls.transport)!r})"
+
     async def describe(
         self,
         *,

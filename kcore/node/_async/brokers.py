@@ -36,6 +36,9 @@ class AsyncBrokers:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncBrokers({str(self._calls.transport)!r})"
+
     def __getitem__(self, broker_id: int) -> AsyncClusterBroker:
         """Returns a broker, without a request. Operations of a broker that is not alive raise an error.
 

@@ -68,6 +68,9 @@ class AsyncGroups:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncGroups({str(self._calls.transport)!r})"
+
     def __getitem__(self, group_id: str) -> AsyncGroup:
         """Returns a group. No request is sent, and the group need not exist.
 

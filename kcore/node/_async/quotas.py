@@ -23,6 +23,9 @@ class AsyncQuotas:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncQuotas({str(self._calls.transport)!r})"
+
     async def describe(
         self, *, user: str | None = None, client_id: str | None = None, ip: str | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:

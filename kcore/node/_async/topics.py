@@ -81,6 +81,9 @@ class AsyncTopics:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncTopics({str(self._calls.transport)!r})"
+
     def __getitem__(self, name: str) -> AsyncTopic:
         """Returns a topic, without a request. Operations of a topic that does not exist raise an error.
 

@@ -61,6 +61,9 @@ class AsyncTransactions:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncTransactions({str(self._calls.transport)!r})"
+
     async def list(
         self,
         *,

@@ -29,6 +29,9 @@ class AsyncUsers:
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"AsyncUsers({str(self._calls.transport)!r})"
+
     async def list(self) -> dict[str, dict[str, int]]:
         """Returns the users by name: for each user, mechanism -> the number of iterations of the salted password."""
 

@@ -19,6 +19,9 @@ class Acls:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Acls({str(self._calls.transport)!r})"
+
     def describe(
         self,
         *,

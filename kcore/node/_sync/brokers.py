@@ -37,6 +37,9 @@ class Brokers:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Brokers({str(self._calls.transport)!r})"
+
     def __getitem__(self, broker_id: int) -> ClusterBroker:
         """Returns a broker, without a request. Operations of a broker that is not alive raise an error.
 

@@ -69,6 +69,9 @@ class Groups:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Groups({str(self._calls.transport)!r})"
+
     def __getitem__(self, group_id: str) -> Group:
         """Returns a group. No request is sent, and the group need not exist.
 

@@ -24,6 +24,9 @@ class Quotas:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Quotas({str(self._calls.transport)!r})"
+
     def describe(
         self, *, user: str | None = None, client_id: str | None = None, ip: str | None = None
     ) -> dict[QuotaEntity, dict[str, float]]:

@@ -82,6 +82,9 @@ class Topics:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Topics({str(self._calls.transport)!r})"
+
     def __getitem__(self, name: str) -> Topic:
         """Returns a topic, without a request. Operations of a topic that does not exist raise an error.
 

@@ -62,6 +62,9 @@ class Transactions:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Transactions({str(self._calls.transport)!r})"
+
     def list(
         self,
         *,

@@ -30,6 +30,9 @@ class Users:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
+    def __repr__(self) -> str:
+        return f"Users({str(self._calls.transport)!r})"
+
     def list(self) -> dict[str, dict[str, int]]:
         """Returns the users by name: for each user, mechanism -> the number of iterations of the salted password."""
 
