@@ -253,12 +253,14 @@ def load_entries(data: bytes, stored: bytes, folder: str) -> list[Entry]:
             raise JournalDamagedError(what)
         logger.warning(
             "log %s: the file `%s` lacks %s. Either kcore.durability is not fsync and the power failed before the "
-            "write, or the file is damaged. The log keeps all commits before this one; this commit and all later ones "
+            "write, or the file is damaged. The log keeps all commits before commit %d; commit %d and all later ones "
             "are lost. Clients may have to repeat their last writes. To check the rest of the log, run `kcore log "
             "verify`",
             folder,
             JOURNAL_NAME,
             what,
+            next_number,
+            next_number,
         )
     return entries
 

@@ -97,6 +97,15 @@ def test_damage_before_a_sound_entry_is_damage_only_if_entries_were_flushed(
         assert load_entries(bytes(file), IDENTITY, "/data") == found
 
 
+def test_the_warning_about_a_lost_entry_names_the_first_lost_commit(caplog: pytest.LogCaptureFixture) -> None:
+    entries = journal_of([10, 10, 10], flags=0)
+    entries[1] = bytes(len(entries[1]))
+    assert [one.number for one in load_entries(stored(entries), IDENTITY, "/data")] == [0]
+    (message,) = caplog.messages
+    assert "although the later commit 2 is undamaged" in message
+    assert "The log keeps all commits before commit 1; commit 1 and all later ones are lost." in message
+
+
 def test_a_round_that_does_not_follow_its_predecessor_ends_the_journal() -> None:
     first = entry(0, b"")
     for second in (entry(0, b""), entry(2, b"", flags=0), entry(1, b"", OTHER)):
