@@ -209,8 +209,8 @@ class ResponseMemory:
     - While more than half of the limit is in use, a connection whose peer has read nothing for `stall_ms` is closed.
 
     All connections together hold at most the limit plus an excess for each connection. The excess has two parts: one
-    response (one batch of a fetch, or 1 MiB for another API), and the bytes that the connection may send until this
-    object looks at it again.
+    response (one batch of a fetch, or 1 MiB for another API), and the bytes that the connection may send between two
+    checks of its unread bytes.
 
     Args:
         limit_bytes: maximum number of unread bytes, apart from the excess.

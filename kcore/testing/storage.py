@@ -54,7 +54,7 @@ class Disk:
         return self.log
 
     def stop_syncing(self) -> None:
-        """Keeps a copy of the contents, which a power failure restores. Call it between commits."""
+        """Keeps a copy of the present contents, to which `fail_power` returns. Call it between commits."""
         if self._synced is None:
             self._synced = _copied(self._storage)
 

@@ -158,7 +158,7 @@ def possible_parts(places: Iterable[tuple[str, int]]) -> set[TablePart]:
     """Returns the parts of state tables that may have rows of these partitions.
 
     Args:
-        places: topic and number of partitions of internal topics.
+        places: pairs of the name of an internal topic and the number of one of its partitions.
     """
     return {
         TablePart(f"{STATE}/{name}", topic, partition)
