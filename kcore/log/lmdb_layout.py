@@ -181,7 +181,7 @@ def parse_version(stored: bytes | None, otherwise: int) -> int:
     return int(U32.unpack(stored)[0]) if stored is not None and len(stored) == U32.size else otherwise
 
 
-def has_checksums(version: int) -> bool:
+def version_has_checksums(version: int) -> bool:
     """Returns True if the rows of metadata have checksums in a folder of a version that this code opens."""
     return (version - SHARED_BASE if version in SHARED_VERSIONS else version) >= CHECKSUM_VERSION
 

@@ -12,13 +12,13 @@ from kcore.log.lmdb_layout import (
     SHARED_VERSIONS,
     U32,
     FormatError,
-    has_checksums,
     is_meta_key,
     refuse_newer,
     row_name,
+    version_has_checksums,
 )
 from kcore.log.lmdb_pages import REMEDY
-from kcore.log.row_checksum import has_checksum, with_checksum, without_checksum
+from kcore.log.row_checksum import checked_value, has_checksum, with_checksum
 
 
 class DamagedRowError(LogError):
@@ -45,9 +45,10 @@ def value_of(key: bytes, stored: Any) -> bytes:
     Raises:
         DamagedRowError: the checksum is wrong.
     """
-    if not has_checksum(key, stored):
+    value = checked_value(key, stored)
+    if value is None:
         raise DamagedRowError(row_name(key))
-    return without_checksum(stored)
+    return value
 
 
 def get_row(txn: Any, database: Any, key: bytes) -> bytes | None:
@@ -67,7 +68,7 @@ def get_row_of_any_version(txn: Any, meta: Any, key: bytes) -> bytes | None:
     stored = txn.get(key, db=meta)
     if stored is None:
         return None
-    return value_of(key, stored) if has_checksums(read_version(txn, meta) or FORMAT_VERSION) else bytes(stored)
+    return value_of(key, stored) if version_has_checksums(read_version(txn, meta) or FORMAT_VERSION) else bytes(stored)
 
 
 def put_row(txn: Any, database: Any, key: bytes, value: bytes) -> None:
@@ -95,10 +96,10 @@ def read_version(txn: Any, meta: Any) -> int | None:
     if copy is None:
         if version not in SHARED_VERSIONS:
             refuse_newer(version)
-        if has_checksums(version):
+        if version_has_checksums(version):
             raise FormatError(f"damaged: the copy of the format version is missing{REMEDY}")
         return version
-    if not has_checksum(FORMAT_COPY_KEY, copy) or without_checksum(copy) != stored:
+    if checked_value(FORMAT_COPY_KEY, copy) != stored:
         raise FormatError(f"damaged: the format version {version} differs from its copy{REMEDY}")
     if version not in SHARED_VERSIONS:
         refuse_newer(version)

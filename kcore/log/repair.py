@@ -39,9 +39,9 @@ from kcore.log.lmdb_layout import (
     SHARED_VERSIONS,
     SNAP_DB,
     SNAP_KEY,
-    has_checksums,
     parse_version,
     partition_meta_key,
+    version_has_checksums,
 )
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.node_journals import journal_folders, node_folder
@@ -302,7 +302,7 @@ def _meta_rows(plan: Plan) -> dict[bytes, bytes]:
         **{partition_meta_key(partition.key): partition.meta.encode() for partition in plan.partitions},
     }
     version = rows.pop(FORMAT_KEY)
-    if has_checksums(parse_version(version, FORMAT_VERSION)):
+    if version_has_checksums(parse_version(version, FORMAT_VERSION)):
         rows[FORMAT_COPY_KEY] = version
         rows = {key: with_checksum(key, value) for key, value in rows.items()}
     return {**rows, FORMAT_KEY: version}

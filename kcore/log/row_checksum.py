@@ -15,7 +15,9 @@ from kcore_ext.batch.crc32c import crc32c
 CHECKSUM: Final = struct.Struct(">I")
 MAX_CORRECTED_BYTES: Final = 2048
 """Maximum size of a row that `correct_row` examines. Larger values are not in the same page as their keys."""
+_SIZE: Final = CHECKSUM.size
 _pack = CHECKSUM.pack
+_unpack_from = CHECKSUM.unpack_from
 
 
 def with_checksum(key: bytes, value: bytes) -> bytes:
@@ -23,20 +25,28 @@ def with_checksum(key: bytes, value: bytes) -> bytes:
     return value + _pack(crc32c(value, crc32c(key)))
 
 
-def has_checksum(key: bytes, stored: Any) -> bool:
-    """Returns True if a stored value ends with the checksum of its row.
+def checked_value(key: bytes, stored: Any) -> bytes | None:
+    """Returns a stored value without its checksum; None if the checksum is wrong.
 
     Args:
         key: the key of the row.
         stored: the value as LMDB stores it; bytes or a memoryview.
     """
-    end = len(stored) - CHECKSUM.size
-    return end >= 0 and _pack(crc32c(stored[:end], crc32c(key))) == stored[end:]
+    end = len(stored) - _SIZE
+    if end < 0:
+        return None
+    value = bytes(stored[:end])
+    return value if _unpack_from(stored, end)[0] == crc32c(value, crc32c(key)) else None
 
 
-def without_checksum(stored: Any) -> bytes:
-    """Returns a stored value without its checksum, which the caller has checked."""
-    return bytes(stored[: -CHECKSUM.size])
+def has_checksum(key: bytes, stored: Any) -> bool:
+    """Returns True if a stored value ends with the checksum of its row. The arguments are those of `checked_value`."""
+    return checked_value(key, stored) is not None
+
+
+def without_checksum(stored: bytes) -> bytes:
+    """Returns a stored value without its last four bytes, whether or not they are the checksum of the row."""
+    return stored[:-_SIZE]
 
 
 def correct_row(key: bytes, stored: bytes) -> tuple[bytes, bytes] | None:
@@ -56,12 +66,12 @@ def correct_row(key: bytes, stored: bytes) -> tuple[bytes, bytes] | None:
     size = len(key)
     if size + len(stored) > MAX_CORRECTED_BYTES:
         return None
-    for end in range(CHECKSUM.size, len(stored)):
-        if has_checksum(key, stored[:end]):
-            return key, stored[: end - CHECKSUM.size]
+    for end in range(_SIZE, len(stored)):
+        if (value := checked_value(key, stored[:end])) is not None:
+            return key, value
     for row in _with_one_flipped_bit(key + stored):
-        if has_checksum(row[:size], row[size:]):
-            return row[:size], without_checksum(row[size:])
+        if (value := checked_value(row[:size], row[size:])) is not None:
+            return row[:size], value
     return None
 
 

@@ -16,7 +16,7 @@ from kcore.log.lmdb_layout import (
     is_meta_key,
     row_name,
 )
-from kcore.log.row_checksum import correct_row, has_checksum, without_checksum
+from kcore.log.row_checksum import checked_value, correct_row, has_checksum
 from kcore.log.salvaged_content import Tier
 
 Versions = dict[bytes, list[tuple[Tier, bytes]]]
@@ -53,19 +53,20 @@ def check_rows(stored: Versions, misplaced: list[tuple[bytes, bytes]]) -> Salvag
     """
     for versions in stored.values():
         versions.sort(key=lambda version: version[0])
-    if not _has_checksums(stored):
+    if not _folder_has_checksums(stored):
         rows = {key: versions for key, versions in stored.items() if is_meta_key(key)}
         problems = [f"an unknown key in meta: {key.hex()}" for key in stored if key not in rows]
         return SalvagedRows(rows, {}, problems, False, False)
     checked = _check_rows(stored)
     for key, value in misplaced:
-        found = (key, without_checksum(value)) if has_checksum(key, value) else correct_row(key, value)
+        sound = checked_value(key, value)
+        found = correct_row(key, value) if sound is None else (key, sound)
         if found is not None and is_meta_key(found[0]):
             checked.rows.setdefault(found[0], []).insert(0, (Tier.LIVE, found[1]))
     return checked
 
 
-def _has_checksums(stored: Versions) -> bool:
+def _folder_has_checksums(stored: Versions) -> bool:
     """Returns True if the folder has checksums. Only rows before the damage show this, if there are any."""
     rows = [(key, tier, value) for key, versions in stored.items() for tier, value in versions if key != FORMAT_KEY]
     current = [(key, value) for key, tier, value in rows if tier.is_current]
@@ -80,8 +81,8 @@ def _check_rows(stored: Versions) -> SalvagedRows:
         for tier, value in versions:
             if key == FORMAT_KEY:
                 rows.setdefault(key, []).append((tier, value))
-            elif is_meta_key(key) and has_checksum(key, value):
-                rows.setdefault(key, []).append((tier, without_checksum(value)))
+            elif is_meta_key(key) and (checked := checked_value(key, value)) is not None:
+                rows.setdefault(key, []).append((tier, checked))
             elif not tier.is_current:
                 if key.startswith(PARTITION_PREFIX):
                     rows.setdefault(key, []).append((tier, value))  # perhaps of an older format version

@@ -20,7 +20,7 @@ from kcore.log.errors import CorruptLogError, FailureReason, LogError
 from kcore.log.interface import PartitionKey
 from kcore.log.lmdb_layout import CLUSTER_EPOCH_KEY, DROPPED_PREFIX, U32, U64, partition_meta_key
 from kcore.log.lmdb_rows import get_row, put_row
-from kcore.log.row_checksum import has_checksum, without_checksum
+from kcore.log.row_checksum import checked_value, has_checksum
 
 if TYPE_CHECKING:
     from kcore.cluster.local.environment import SharedEnvironment
@@ -279,9 +279,10 @@ class Rows:
 
 def _checked(key: bytes, stored: Any) -> bytes:
     """Returns the value of a row without its checksum; raises LogError if the checksum is wrong."""
-    if not has_checksum(key, stored):
+    value = checked_value(key, stored)
+    if value is None:
         raise LogError(_wrong_checksum(key), FailureReason.CORRUPT)
-    return without_checksum(stored)
+    return value
 
 
 def _wrong_checksum(key: bytes) -> str:
