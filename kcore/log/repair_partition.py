@@ -507,6 +507,9 @@ class Planner:
             (at := bisect_right(starts, base) - 1) < 0 or epoch in (None, meta.epochs[at].epoch)
             for base, epoch in zip(plan.bases, stamped, strict=True)
         ) and self._ascending(meta.epochs)
+        known = [epoch for epoch in stamped if epoch is not None]
+        if not meta.epochs and 2 * sum(epoch >= 0 for epoch in known) > len(known):
+            sound = False  # the metadata is an older copy, from the time before the first epoch
         epochs = list(meta.epochs)
         if not sound:
             self._lose(
@@ -518,7 +521,7 @@ class Planner:
             )
             epochs = []
             for base, epoch in zip(plan.bases, stamped, strict=True):
-                if epoch is not None and (not epochs or epoch > epochs[-1].epoch):
+                if epoch is not None and epoch >= 0 and (not epochs or epoch > epochs[-1].epoch):
                     epochs.append(EpochEntry(epoch, base))
         begin, end = plan.meta.log_start_offset, plan.end_offset
         kept = [entry for entry in epochs if begin < entry.start_offset <= end]
@@ -531,9 +534,12 @@ class Planner:
         starts = [entry.start_offset for entry in plan.meta.epochs]
         for place, base in enumerate(plan.bases):
             at = bisect_right(starts, base) - 1
-            if at >= 0 and stamped[place] != plan.meta.epochs[at].epoch:
+            if at < 0 and (base < begin or plan.sizes[place] <= HEADER_BYTES):
+                continue
+            epoch = plan.meta.epochs[at].epoch if at >= 0 else -1
+            if stamped[place] != epoch:
                 batch = plan.made.get(base) or self._salvage.read(plan.positions[place], plan.sizes[place])
-                plan.made[base] = batch[:LEADER_EPOCH_AT] + _COUNT.pack(plan.meta.epochs[at].epoch) + batch[MAGIC_AT:]
+                plan.made[base] = batch[:LEADER_EPOCH_AT] + _COUNT.pack(epoch) + batch[MAGIC_AT:]
                 plan.changed = True
 
     @staticmethod

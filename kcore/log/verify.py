@@ -9,6 +9,7 @@ from kcore.log.batch_header import damage, last_offset, leader_epoch, offsets_an
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
 from kcore.log.snapshot import read_chunks
+from kcore.protocol.batch_layout import HEADER_BYTES
 
 if TYPE_CHECKING:
     from kcore.log.storage import Storage
@@ -131,11 +132,16 @@ def _verify_batches(
 def _verify_batch_epoch(
     key: PartitionKey, meta: PartitionMeta, starts: list[int], base: int, batch: bytes, findings: list[Finding]
 ) -> None:
-    """Checks that the epoch in a batch is the recorded epoch of its offset."""
+    """Checks that the epoch in a batch is the recorded epoch of its offset; -1 if no epoch is recorded.
+
+    The epochs of batches below the log start may have been removed from the metadata. The CRC of a batch does not cover
+    its epoch. A batch without records may have any epoch if none is recorded, because a repair can have made the batch.
+    """
     at = bisect_right(starts, base) - 1
     recorded = meta.epochs[at].epoch if at >= 0 else -1
     stamped = leader_epoch(batch)
-    if at >= 0 and stamped != recorded:
+    is_checked = at >= 0 or (base >= meta.log_start_offset and len(batch) > HEADER_BYTES)
+    if is_checked and stamped != recorded:
         findings.append(
             Finding(key, base, "epoch", f"the batch has leader epoch {stamped}, but the metadata has {recorded}")
         )

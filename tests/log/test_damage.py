@@ -18,9 +18,9 @@ from kcore.cli import main
 from kcore.inspect import Selection, folder_events
 from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, lmdb_salvage, verify_folder
 from kcore.log.errors import FailureReason, LogError
-from kcore.log.interface import Finding
+from kcore.log.interface import EpochEntry, Finding
 from kcore.log.lmdb_copy import copy_folder
-from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
+from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY, partition_meta_key
 from kcore.log.lmdb_pages import REMEDY, check_file, check_pages
 from kcore.log.lmdb_salvage import Salvage
 from kcore.log.repair import repair_folder
@@ -28,6 +28,7 @@ from kcore.log.salvaged_content import Tier
 from kcore.spark.events.sources import FolderSource
 from tests.log.batches import AnyRecords, batch, contents, fill, key, stamped
 from tests.log.journals import encoded, leave_journal
+from tests.log.raw_rows import put_stored, rows
 
 PAGE = 4096
 
@@ -242,6 +243,44 @@ def test_a_batch_of_the_wrong_epoch_is_found(folder: Path) -> None:
     make(folder)
     in_log(folder, put=(LOG_KEY.pack(0, 60), stamped(batch(2, 500), 60, 9)))
     assert findings(folder) == [(60, "epoch")]
+
+
+def test_a_repair_takes_the_epochs_of_batches_if_the_metadata_is_older_than_the_first_epoch(folder: Path) -> None:
+    engine = LmdbLogEngine(folder, "os")
+    engine.open(key())
+    engine.commit()
+    engine.close()
+    older = rows(folder)[partition_meta_key(key())]
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    stored = fill(log, engine, 2, leader_epoch=3) + fill(log, engine, 3, leader_epoch=4)
+    engine.close()
+    put_stored(folder, partition_meta_key(key()), older)
+    assert findings(folder) == [(offset, "epoch") for offset in range(5)]
+    done = repair_folder(str(folder), AnyRecords)
+    assert [(loss.kind, loss.records) for loss in done.losses] == [("epoch", None)]
+    assert verify_folder(folder) == []
+    engine = LmdbLogEngine(folder, "os")
+    log = engine.open(key())
+    assert (contents(log), log.committed_epochs) == (stored, [EpochEntry(3, 0), EpochEntry(4, 2)])
+    engine.close()
+
+
+def test_a_flipped_bit_in_the_epoch_of_a_log_without_epochs_is_found(folder: Path) -> None:
+    """The CRC of a batch does not cover its epoch. Batches of a metadata log have no epoch (-1)."""
+    engine = LmdbLogEngine(folder, "os")
+    stored = fill(engine.open(key()), engine, 5, leader_epoch=-1, size_bytes=2_000)
+    engine.close()
+    name = LOG_KEY.pack(0, 2)
+    in_log(folder, put=(name, stored[2][:12] + b"\xff\xff\xfb\xff" + stored[2][16:]))
+    (found,) = verify_folder(folder)
+    assert (found.offset, found.kind) == (2, "epoch")
+    assert found.detail == "the batch has leader epoch -1025, but the metadata has -1"
+    done = repair_folder(str(folder), AnyRecords)
+    assert (done.losses, done.changed, verify_folder(folder)) == ([], True, [])
+    engine = LmdbLogEngine(folder, "os")
+    assert contents(engine.open(key())) == stored
+    engine.close()
 
 
 def test_a_log_that_another_program_emptied_is_refused(folder: Path) -> None:
