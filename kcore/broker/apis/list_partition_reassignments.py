@@ -58,7 +58,7 @@ class ListPartitionReassignmentsApi(Api[ListPartitionReassignmentsRequest, ListP
         code: ErrorCode,
         message: str | None = None,
     ) -> ListPartitionReassignmentsResponse:
-        """Makes a response with the error code and its text. Like Kafka's, it names the requested partitions."""
+        """Makes a response with the error code, its text and, as in Kafka, the requested partitions."""
         return ListPartitionReassignmentsResponse(
             error_code=code,
             error_message=message or code.message,

@@ -246,7 +246,7 @@ class StreamsGroup(CommittingGroup[StreamsMember, Tasks]):
         return member.current.member_epoch
 
     def had_all(self, member: StreamsMember, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
-        """Returns True if the member has had the task of every partition of a commit since `epoch` or earlier."""
+        """Returns True if the member has owned the task of each partition in a commit since `epoch` or earlier."""
         if self.topology is None:
             return False
         assigned, revoking = member.current.assigned.active, member.current.revoking.active
