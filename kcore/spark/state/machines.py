@@ -36,7 +36,8 @@ class ReplayContext(ShardContext):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self.now = Now(ManualClock(wall_ms=-1))
+        self.now = Now(ManualClock())
+        self.now.wall_ms = -1  # a replay has no time
 
     def respond(self, pending: Any, response: Any) -> None:
         """Refuses to complete a response: a replay has no requests."""
