@@ -10,9 +10,8 @@ from kcore.broker.compaction import schedule
 from kcore.broker.data import delayed_fetch, segments
 from kcore.broker.metadata import producer_ids
 from kcore.broker.share import share_partition
-from kcore.group import epoch_group
+from kcore.group import committing_group, epoch_group
 from kcore.group.classic import group as classic_group
-from kcore.group.consumer import group as consumer_group
 from kcore.group.streams import processes
 from kcore.log import partition
 from kcore.log.errors import LogError
@@ -56,7 +55,7 @@ def _generation_unchecked() -> list[Patch]:
 
 
 def _member_epoch_unchecked() -> list[Patch]:
-    return _accepts(consumer_group.ConsumerGroup, ErrorCode.STALE_MEMBER_EPOCH)
+    return _accepts(committing_group.CommittingGroup, ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def _tombstones_dropped_early() -> list[Patch]:
@@ -134,7 +133,7 @@ COORDINATOR_MUTANTS = (
     Mutant("early-response", "responses are completed before their commit", _acknowledged_before_commit),
     Mutant("staging-error", "an error while a round is staged does not fail it", _staging_error_ignored),
     Mutant("generation-unchecked", "a classic group takes commits of any generation", _generation_unchecked),
-    Mutant("epoch-unread", "a consumer group takes commits of stale member epochs", _member_epoch_unchecked),
+    Mutant("epoch-unread", "a consumer or streams group takes commits of stale member epochs", _member_epoch_unchecked),
     Mutant("tombstone-early", "compaction drops tombstones at once", _tombstones_dropped_early, needs=("keyed",)),
     Mutant("retention-early", "retention deletes records three seconds early", _retention_early),
     Mutant("endless-session", "sessions of consumer group members never end", _sessions_never_end),
