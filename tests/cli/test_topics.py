@@ -51,7 +51,7 @@ def test_text_has_columns(kcore: Terminal) -> None:
     ("arguments", "why"),
     [
         (("create", "--topic", "a/b"), "INVALID_TOPIC_EXCEPTION"),
-        (("create", "--topic", "a", "--partitions", "0"), "INVALID_PARTITIONS"),
+        (("create", "--topic", "a", "--partitions", "0"), "kcore: partitions=0; valid: 1 to 2147483647"),
         (("create", "--topic", "a", "--config", "retention.ms=soon"), "INVALID_CONFIG"),
         (("create", "--topic", "a", "--config", "retention.ms"), "is not a setting; valid: --config name=value"),
         (("delete", "--topic", "nowhere"), "UNKNOWN_TOPIC_OR_PARTITION"),
