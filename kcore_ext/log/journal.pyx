@@ -112,19 +112,6 @@ def sort_batches(list entries not None, dict by_number not None):
                 batches.append((batch.base_offset, batch.start[:batch.size]))
 
 
-cdef Py_ssize_t count_batches(list entries) except -1:
-    cdef bytes entry
-    cdef const unsigned char* at
-    cdef EntryBatch batch
-    cdef Py_ssize_t count = 0
-    for entry in entries:
-        at = start_of(entry) + ENTRY_HEAD_BYTES
-        while at < end_of(entry):
-            at = read_batch(at, entry, &batch)
-            count += 1
-    return count
-
-
 cdef int compare(const void* left, const void* right) noexcept nogil:
     cdef const EntryBatch* first = <const EntryBatch*>left
     cdef const EntryBatch* second = <const EntryBatch*>right
@@ -134,7 +121,11 @@ cdef int compare(const void* left, const void* right) noexcept nogil:
 
 
 cdef Py_ssize_t sort_all(list entries, EntryBatch* batches) except -1:
-    """Sorts the batches of the entries by partition and offset. Returns their number, without duplicates."""
+    """Sorts the batches of the entries by partition and offset. Returns their number, without duplicates.
+
+    Args:
+        batches: an array with room for one batch for each `BATCH_HEAD_BYTES` of the entries.
+    """
     cdef bytes entry
     cdef const unsigned char* at
     cdef Py_ssize_t count = 0, kept = 0, place
@@ -170,8 +161,12 @@ cdef tuple pair_of(EntryBatch* batches, Py_ssize_t count, Py_ssize_t size):
 def log_pairs(list entries not None):
     cdef list pairs = [], firsts = []
     cdef list kept_entries = list(entries)     # another thread may change the list
-    cdef Py_ssize_t count = count_batches(kept_entries), start = 0, place, value_bytes = 0, size = 0
-    cdef EntryBatch* batches = <EntryBatch*>PyMem_Malloc(max(count, 1) * sizeof(EntryBatch))
+    cdef Py_ssize_t most = 1, count, start = 0, place, value_bytes = 0, size = 0
+    cdef EntryBatch* batches
+    cdef bytes entry
+    for entry in kept_entries:
+        most += PyBytes_GET_SIZE(entry) // BATCH_HEAD_BYTES
+    batches = <EntryBatch*>PyMem_Malloc(most * sizeof(EntryBatch))
     if batches is NULL:
         raise MemoryError
     try:
