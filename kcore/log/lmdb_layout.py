@@ -156,8 +156,8 @@ def _add_checksums(txn: Any, databases: Mapping[bytes, Any]) -> None:
     with txn.cursor(meta) as cursor:
         rows = [(bytes(key), bytes(value)) for key, value in cursor.iternext()]
     for key, value in rows:
-        if key != FORMAT_KEY and not txn.put(key, with_checksum(key, value), db=meta):
-            raise LogError("LMDB refused to replace a value")
+        if key != FORMAT_KEY:
+            require_put(txn.put(key, with_checksum(key, value), db=meta))
 
 
 MIGRATIONS: Final[dict[int, Migration]] = {
@@ -199,8 +199,13 @@ def put_version(txn: Any, meta: Any, version: int) -> None:
     """
     value = U32.pack(version)
     for key, stored in ((FORMAT_KEY, value), (FORMAT_COPY_KEY, with_checksum(FORMAT_COPY_KEY, value))):
-        if not txn.put(key, stored, db=meta):
-            raise LogError("LMDB refused to replace a value")
+        require_put(txn.put(key, stored, db=meta))
+
+
+def require_put(stored: bool) -> None:
+    """Raises LogError if LMDB refused to replace a value. `stored` is the result of LMDB's `put`."""
+    if not stored:
+        raise LogError("LMDB refused to replace a value")
 
 
 def is_meta_key(key: bytes) -> bool:

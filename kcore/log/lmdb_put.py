@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.log.batch_header import base_offset
-from kcore.log.errors import CorruptLogError, LogError
+from kcore.log.errors import CorruptLogError
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     LOG_KEY,
@@ -14,6 +14,7 @@ from kcore.log.lmdb_layout import (
     U32,
     USER_PREFIX,
     partition_meta_key,
+    require_put,
 )
 from kcore.log.lmdb_rewrite import rewrite_batches
 from kcore.log.lmdb_rows import put_row
@@ -69,8 +70,7 @@ def _append(cursor: Any, sealed: SealedPartition) -> None:
 def _put_chunks(txn: Any, environment: LmdbEnvironment, sealed: SealedPartition) -> None:
     for offset, index, data in sealed.chunks or ():
         # Chunks of an abandoned snapshot may still be stored: the newer chunks replace them.
-        if not txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=environment.snap_db):
-            raise LogError("LMDB refused to replace a value")
+        require_put(txn.put(SNAP_KEY.pack(sealed.number, offset, index), data, db=environment.snap_db))
 
 
 def put_metas(txn: Any, environment: LmdbEnvironment, write_set: WriteSet) -> None:

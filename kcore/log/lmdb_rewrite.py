@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kcore.log.errors import LogError
-from kcore.log.lmdb_layout import LOG_KEY
+from kcore.log.lmdb_layout import LOG_KEY, require_put
 from kcore.log.lmdb_values import find_batch, split
 
 if TYPE_CHECKING:
@@ -24,5 +23,5 @@ def rewrite_batches(txn: Any, log_db: Any, sealed: SealedPartition) -> None:
                 cursor.set_key(key)
             if batch is None:
                 cursor.delete()
-            elif not cursor.put(key, batch):
-                raise LogError("LMDB refused to replace a value")
+            else:
+                require_put(cursor.put(key, batch))

@@ -14,6 +14,7 @@ from kcore.log.lmdb_layout import (
     FormatError,
     is_meta_key,
     refuse_newer,
+    require_put,
     row_name,
     version_has_checksums,
 )
@@ -73,8 +74,7 @@ def get_row_of_any_version(txn: Any, meta: Any, key: bytes) -> bytes | None:
 
 def put_row(txn: Any, database: Any, key: bytes, value: bytes) -> None:
     """Writes a row with its checksum. Raises LogError if LMDB refuses to replace a value."""
-    if not txn.put(key, with_checksum(key, value), db=database):
-        raise LogError("LMDB refused to replace a value")
+    require_put(txn.put(key, with_checksum(key, value), db=database))
 
 
 def read_version(txn: Any, meta: Any) -> int | None:

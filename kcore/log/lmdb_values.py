@@ -11,7 +11,7 @@ from typing import Any
 
 from kcore.log.batch_header import end_of_sound
 from kcore.log.errors import FailureReason, LogError
-from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, U32
+from kcore.log.lmdb_layout import LOG_DB, LOG_KEY, U32, require_put
 from kcore_ext.batch.run import spans
 from kcore_ext.log.journal import MAX_VALUE_BYTES
 
@@ -154,6 +154,5 @@ def split(cursor: Any) -> bool:
         return False
     value = bytes(cursor.value())
     for base, start, stop in found:
-        if not cursor.put(_pack_log_key(number, base), value[start:stop]):
-            raise LogError("LMDB refused to replace a value")
+        require_put(cursor.put(_pack_log_key(number, base), value[start:stop]))
     return True
