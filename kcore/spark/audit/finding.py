@@ -53,7 +53,7 @@ FINDINGS: Final[Columns] = (
     ("about_topic", "string", "the topic whose owner, offset or data is concerned (its id for KIP-848 groups)"),
     ("about_partition", "int", "the partition of `about_topic`; the lowest number if several partitions are concerned"),
     ("evidence", EVIDENCE_DDL, "the records that support the finding, in order"),
-    ("sentence", "string", "a description for people"),
+    ("sentence", "string", "a description of the finding, for people"),
 )
 """The columns of the findings table."""
 

@@ -123,8 +123,12 @@ KINDS: Final[dict[str, Kind]] = {
     "data-without-marker": Kind(
         ERROR, "a finished transaction is still open in a partition and blocks `read_committed` consumers"
     ),
-    "data-outside-transaction": Kind(ERROR, "transactional data in a partition that is not part of its transaction"),
-    "data-without-transaction": Kind(ERROR, "transactional data of a producer id that belongs to no transactional id"),
+    "data-outside-transaction": Kind(
+        ERROR, "a partition has data of a transaction to which the partition was not added"
+    ),
+    "data-without-transaction": Kind(
+        ERROR, "a partition has transactional data whose producer id belongs to no transactional id"
+    ),
     "transaction-open-long": Kind(
         WARNING,
         "a transaction has been open in a partition for more than 15 minutes, and the log of `__transaction_state` is "
