@@ -128,7 +128,8 @@ def apis() -> str:
             "has more of them. Version 6 of InitProducerId is unstable, and disabled by default in Kafka 4.3.",
             "If a request has an API or a version that is not served, kcore closes the connection, as Kafka does. Only "
             "a request for another version of ApiVersions gets a response, with UNSUPPORTED_VERSION. Like Kafka, kcore "
-            "lists Produce from v0 in ApiVersions, because old clients check that.",
+            "lists Produce from v0 in ApiVersions. Otherwise, old releases of librdkafka would assume that the server "
+            "does not support compression.",
         ),
         "| key | API | served | Kafka 4.3 | differs |",
         "|---|---|---|---|---|",
@@ -160,8 +161,8 @@ def settings() -> str:
             "`kcore serve` reads these settings from a file (`--config FILE`) and from its command line "
             "(`-c NAME=VALUE`). `kcore serve --print-config` prints their values. An attribute of `kcore.Config` has "
             "the setting's name with underscores in place of dots: `group_max_size`.",
-            "The end of a name gives the unit of its value: `ms`, `bytes`, `minutes`. A whole number has 32 or 64 "
-            "bits, as in Kafka. Names that begin with `kcore.` are kcore's own.",
+            "The end of a name gives the unit of its value: `ms`, `bytes`, `minutes`. A whole number must fit into "
+            "32 or 64 bits, as in Kafka. Names that begin with `kcore.` are kcore's own.",
             "Settings of a single topic or group, such as `retention.ms` and `consumer.session.timeout.ms`, have "
             "Kafka's names, too. The settings on this page are their defaults and their bounds.",
             "More settings: nodes of a [cluster](cluster.md#settings), the windows of [quotas]"

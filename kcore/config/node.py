@@ -385,7 +385,7 @@ class Config(ConfigValues):
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         0.5,
-        "Share of a log's bytes that are new since the last compaction, at which the log is compacted again.",
+        "kcore compacts a log when the bytes since its last compaction are at least this share of all its bytes.",
         low=0,
         high=1,
         dynamic=True,
@@ -545,10 +545,10 @@ class Config(ConfigValues):
         "Maximum bytes of the metadata (subscriptions, protocols, topologies) of the members of all groups together; "
         "-1: no limit. One group may have an eighth of it. A join or heartbeat that would exceed a limit gets "
         "GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB. A member may always leave, or name fewer "
-        "topics. kcore counts the memory that it needs: for each topic name 200 bytes more than its characters, for "
-        "each different topic of a group 384 bytes, for each subtopology 512, for each client tag 192, and for each "
-        "protocol of a classic member after its fourth one 256 bytes more. Equal subscriptions of members of a group "
-        "count once. Topics that a pattern matches do not count.",
+        "topics. kcore counts the memory that it needs. A topic name needs 200 bytes more than its characters. Each "
+        "different topic of a group needs 384 bytes, each subtopology 512, and each client tag 192. If a classic "
+        "member has more than four protocols, each further protocol needs 256 bytes more. Equal subscriptions of "
+        "members of a group count once. Topics that a pattern matches do not count.",
         low=-1,
         kind=LONG,
     )
@@ -558,7 +558,7 @@ class Config(ConfigValues):
         "members. It bounds the time for which one request can block the event loop. The server closes the connection "
         "of a client that sends more. The same limit applies to the subscription that a classic consumer embeds when "
         "it joins a consumer group: a longer one gets UNKNOWN_SERVER_ERROR. The members of a consumer group or share "
-        "group name at most twice as many different topics together; a member with further ones gets "
+        "group name at most twice as many different topics together; a member that names further topics gets "
         "GROUP_MAX_SIZE_REACHED. Topics that a pattern matches do not count.",
         low=1_000,
     )

@@ -162,8 +162,9 @@ class SecuritySettings:
     )
     plain_sasl_jaas_config: str | None = setting(
         None,
-        "The users of PLAIN, as org.apache.kafka.common.security.plain.PlainLoginModule required "
-        'user_NAME="password"; If this setting is set, PLAIN accepts only these users, and not those of `kcore users`. '
+        "The users of PLAIN, as `org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_NAME="password";` with the semicolon. If this setting is set, PLAIN accepts only these users, and not '
+        "those of `kcore users`. "
         "sasl.jaas.config is another name of this setting. For one listener, the name is "
         "listener.name.NAME.plain.sasl.jaas.config.",
         kind=SettingType.PASSWORD,

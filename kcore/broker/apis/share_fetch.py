@@ -156,10 +156,10 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         f"A request loads the states of at most {MAX_LOADS} share partitions, or of fewer if the states are large; the "
         "next requests load the others. "
         f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
-        "At the limit of sessions, a new session replaces the oldest session of the client that has the most sessions; "
-        "at the limit of partitions, it replaces the oldest session of the client with the most partitions. If that "
-        "client itself opens the new session, kcore refuses the new session. At these limits, Kafka refuses every new "
-        "session."
+        "At the limit of sessions, a new session replaces the oldest session of the client that has the most sessions. "
+        "At the limit of partitions, it replaces the oldest session of the client that has the most partitions. If "
+        "this client itself opens the new session, kcore refuses the new session. At both limits, Kafka refuses every "
+        "new session."
     )
 
     def __init__(
