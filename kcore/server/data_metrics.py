@@ -193,7 +193,8 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _one(lambda e: e.housekeeping.cleaner.passes),
     ),
     Metric(
-        "kcore_cleaner_failures_total", COUNTER, "Failed compactions of a partition, which kcore will repeat.",
+        "kcore_cleaner_failures_total", COUNTER,
+        "Failed compactions of a partition. kcore repeats a failed compaction.",
         _one(lambda e: e.housekeeping.cleaner.failures), (), "LogCleanerManager: uncleanable-partitions-count",
     ),
     Metric(

@@ -360,7 +360,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_share_records_in_flight", GAUGE,
-        "Offsets between the start and the end offset of each share partition in memory.",
+        "Offsets between the start and the end offset of a share partition, summed over share partitions in memory.",
         lambda o: _one(sum(part.tracked for part in o.engine.share_partitions)), (),
         "SharePartitionMetrics: InFlightMessageCount",
     ),
