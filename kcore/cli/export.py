@@ -30,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data",
         nargs="*",
         metavar="DIR",
-        help="a data folder or a broker's log folder. To verify an export: the word verify, and then its folder",
+        help="a data folder or a broker's log folder; `kcore export verify FOLDER` verifies an export",
     )
     target.add_bootstrap(parser)
     parser.add_argument(
         "--cluster",
         metavar="URL",
-        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE or local://FOLDER, also "
-        "while its nodes run",
+        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE or local://FOLDER; the nodes of the "
+        "cluster may be running",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", help="the export folder, a path or a URI; an existing export is continued"

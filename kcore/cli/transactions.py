@@ -39,7 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="list every transactional id with its state")
     listing.add_argument("--state", action="append", default=[], help="only ids in this state (may be repeated)")
     listing.add_argument(
-        "--producer-id", action="append", default=[], type=int, help="only ids of this producer (may be repeated)"
+        "--producer-id",
+        action="append",
+        default=[],
+        type=int,
+        help="only transactional ids with this producer id (may be repeated)",
     )
     listing.add_argument(
         "--longer-than-ms",
@@ -73,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     aborting.add_argument(
         "--force",
         action="store_true",
-        help="abort the records in this partition even if the coordinator has the transaction; the transaction "
-        "then continues in its other partitions",
+        help="abort the records in this partition even if a coordinator can still end the transaction; the "
+        "transaction then continues in its other partitions",
     )
     terminating = actions.add_parser(
         "terminate", help="let the coordinator abort the open transaction of an id, and fence its producer"
