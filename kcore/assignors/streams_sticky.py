@@ -59,7 +59,7 @@ class StickyTaskAssignor:
         """Assigns all tasks.
 
         Args:
-            members: the members with their process and their current tasks (the previous target).
+            members: the members with their process ids, and with the tasks of their previous target assignment.
             subtopologies: subtopology id -> subtopology.
             num_standby_replicas: `num.standby.replicas`: copies of each stateful task.
 

@@ -202,7 +202,7 @@ def _lost_topics(losses: list[Loss]) -> dict[bytes, str]:
 
 
 def _append_metadata(plan: Plan, records: list[Record]) -> None:
-    """Appends a batch to the metadata log, which is created if it is lost."""
+    """Appends records to the metadata log, in as many batches as they need. Creates the log if it is lost."""
     key = PartitionKey(METADATA_TOPIC_ID, 0)
     log = next((one for one in plan.partitions if one.key == key), None)
     if log is None:

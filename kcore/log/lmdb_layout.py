@@ -182,7 +182,11 @@ def parse_version(stored: bytes | None, otherwise: int) -> int:
 
 
 def version_has_checksums(version: int) -> bool:
-    """Returns True if the rows of metadata have checksums in a folder of a version that this code opens."""
+    """Returns True if the rows of metadata have checksums in a folder of format `version`.
+
+    Args:
+        version: a format version that this code can open.
+    """
     return (version - SHARED_BASE if version in SHARED_VERSIONS else version) >= CHECKSUM_VERSION
 
 

@@ -158,7 +158,8 @@ def describe_request(filters: Mapping[str, str | None]) -> DescribeAclsRequest:
         filters: field of `Acl` -> its value; None: any.
 
     Raises:
-        ConfigError: a name does not exist, or is too long.
+        ConfigError: this client does not know a resource type, pattern type, operation or permission of the filter. Or
+            a text is too long.
         TypeError: a value is not a string.
     """
     check_texts(**filters)

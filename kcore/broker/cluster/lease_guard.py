@@ -82,14 +82,19 @@ class LeaseGuard:
         return Guard(fast, handle, self._lease, partial(self._checked, api))
 
     def decide(self, api: Api[Any, Any], handle: Handler, context: RequestContext, request: Any) -> Any:
-        """Handles a request with `handle`. The lease must be valid before and after this call.
+        """Handles a request with `handle`, or forwards it to the controller.
+
+        The method checks the lease before the call of `handle`, and again after it. It calls `handle` without a check
+        for the APIs in `LEASELESS`. It forwards the requests of the APIs in `FORWARDED` unless this node is certainly
+        the controller.
 
         Returns:
-            The result of `handle`, or a retriable error, because another node may serve the request.
+            The response. If the lease has ended, the response is a retriable error, because another node may serve the
+            request.
 
         Raises:
-            CloseConnectionError: the lease has ended, and the request has no response; or Kafka cannot parse the
-                request.
+            CloseConnectionError: the lease has ended, and the request has no response. Or the request must be
+                forwarded, and has a field that Apache Kafka cannot parse.
         """
         if api.key in LEASELESS:
             if api.key == ApiKey.METADATA and not self._decides():

@@ -39,8 +39,8 @@ acknowledgements of the earlier jobs."""
 CLOSE_TIMEOUT_S = 10.0
 """The time in seconds for which `close` waits for the responses to acceptances of jobs."""
 LEAVE_TIMEOUT_S = 5.0
-"""The time in seconds for which `close` waits for responses without which no acceptance is lost: to the end of a share
-session, and to the leave of the group."""
+"""The time in seconds for which `close` waits for the responses to requests without acceptances: the end of a share
+session, and the leave of the group. The loss of such a request loses no acceptance."""
 EXCHANGE_WAIT_MS = 2_000
 """The time in ms for which `close` waits for the responses to other requests of the share sessions. It is longer than
 the time for which a broker waits for jobs."""

@@ -30,9 +30,9 @@ class History:
 
     Args:
         topic: the topic of the partition.
-        cleaned_to: the offset up to which compaction has run, if known. If the offset is unknown, `History` infers a
-            bound from the log: no key occurs twice below the offset. (The base offset of the newest segment would be
-            a tighter bound, but only if the copy has all segments.)
+        cleaned_to: the offset up to which compaction has run; None if unknown. `History` then uses an upper bound: the
+            offset of the first row that repeats a key. (The base offset of the newest segment would be a tighter
+            bound, but only if the copy has all segments.)
 
     Attributes:
         next_offset: the offset after the last row, -1 before the first row.

@@ -169,7 +169,7 @@ def read_rows(
         part: the partition.
         start: the first offset to read.
         stop: the offset before which to stop; None: the end.
-        on_fault: receives every unreadable part.
+        on_fault: receives a `LogFault` for each unreadable part of the log.
         read: returns the content of a file.
     """
     for path, header, batch, first in _batches(part, start, stop, on_fault, read):

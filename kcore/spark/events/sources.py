@@ -82,7 +82,7 @@ class Span(NamedTuple):
         part: the partition, as returned by `Source.parts`.
         start: the first offset to read.
         stop: the offset before which to stop; None: the end.
-        on_fault: receives unreadable parts.
+        on_fault: receives a `LogFault` for each unreadable part of the log.
         columns: the needed columns, including `offset`; None: all. The source may leave out the other columns.
     """
 
@@ -343,7 +343,7 @@ def response_rows(
         records: the received batches; the last batch may be cut short.
         first: the requested offset: earlier rows of its batch are left out.
         end: the offset before which to stop; None: no limit.
-        on_fault: receives unreadable parts.
+        on_fault: receives a `LogFault` for each unreadable part of the log.
 
     Returns:
         The next offset.
