@@ -207,7 +207,7 @@ class AsyncDriver:
         self._on_broken.append(callback)
 
     def _enter(self) -> None:
-        """Marks the engine as entered. The caller resets `self._inside` to False if the call returns normally.
+        """Marks the engine as entered. After work in the engine without an error, the caller resets `self._inside`.
 
         Raises:
             ReentrantCallError: this thread is already inside the engine.

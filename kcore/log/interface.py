@@ -384,10 +384,10 @@ class LogEngine(ABC):
     def recover(self) -> None:
         """Resets memory to the stored state, after an exception interrupted the steps of a commit.
 
-        Finishes a sealed write set if it is durable, and discards all other changes. The engine's owner calls this
-        method if it does not know which step of a commit was reached, for example after an interrupt between `seal` and
-        `write`. No thread may be writing the write set. If the recovery fails, it can be repeated; `commit` and `seal`
-        repeat it and fail until it has succeeded.
+        Finishes a sealed write set if it is durable, and discards all other changes. The thread that owns the engine
+        calls this method if the last completed step of a commit is unknown, for example after an interrupt between
+        `seal` and `write`. No thread may be writing the write set. If the recovery fails, it can be repeated; `commit`
+        and `seal` repeat it and fail until it has succeeded.
         """
 
     @abstractmethod
@@ -408,10 +408,10 @@ class LogEngine(ABC):
 
     @abstractmethod
     def reclaim(self, max_batches: int) -> bool:
-        """Frees the space of at most `max_batches` deleted batches or chunks, in a separate transaction.
+        """Frees the space of at most `max_batches` deleted batches or snapshot chunks, in a separate transaction.
 
-        Returns True if more deleted entries remain. The method is independent of write sets, because it stages no
-        changes. If it raises LogError, it has changed nothing.
+        Returns True if more of them remain. The method does not use write sets: it neither stages nor commits changes.
+        If it raises LogError, it has changed nothing.
         """
 
     @abstractmethod

@@ -34,7 +34,7 @@ The caller probably passed milliseconds.
 """
 
 GROUP_TYPES: Final = {name: name for name in ("classic", "consumer", "share", "streams")}
-"""Group type as callers write it -> the group type in a request that filters groups."""
+"""Group type in a caller's filter -> group type in the request."""
 
 GROUP_STATES: Final = {
     "Empty": "Empty",
@@ -46,12 +46,12 @@ GROUP_STATES: Final = {
     "NotReady": "not_ready",
     "Dead": "Dead",
 }
-"""Group state as callers write it, for every type of group -> the state in a request that filters groups."""
+"""Group state in a caller's filter, for every type of group -> group state in the request."""
 
 TRANSACTION_STATES: Final = {
     name: name for name in ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 } | {"Dead": "Dead", "PrepareEpochFence": "PrepareEpochFence"}
-"""State of a transactional id as callers write it -> the state in a request that filters transactional ids."""
+"""Transaction state in a caller's filter -> transaction state in the request."""
 
 
 def filters(argument: str, requested: str | Iterable[str], valid: Mapping[str, str]) -> list[str]:

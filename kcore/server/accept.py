@@ -189,8 +189,10 @@ class Acceptor:
             self._short_log.warn(f"new connections wait: {reason}", *arguments, listener=self._security.name)
 
     def _throttle(self, client: socket.socket, duration_ms: int) -> None:
-        """Keeps a connection open without reading from it, because its address is above its quota, and closes it after
-        some time.
+        """Closes a connection after `duration_ms`, and does not read from it until then.
+
+        The address of the client has exceeded its quota. If `MAX_THROTTLED` connections wait already, closes this one
+        immediately.
         """
         if len(self._throttled) >= MAX_THROTTLED:
             client.close()

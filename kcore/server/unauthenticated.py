@@ -33,7 +33,10 @@ class UnauthenticatedMemory:
         self.held_bytes = 0
 
     def claim(self, connection: SaslConnection, size_bytes: int) -> None:
-        """Sets the number of bytes that `connection` holds; 0 once it has authenticated or is closed."""
+        """Sets the number of bytes that `connection` holds; 0 once it has authenticated or is closed.
+
+        While all connections together hold more than `MAX_BYTES`, closes one of the largest connections.
+        """
         before_bytes = self._by_connection.size_of(connection)
         self._by_connection.set(connection, size_bytes)
         self.held_bytes += size_bytes - before_bytes

@@ -43,7 +43,7 @@ class Disk:
         self.log: FaultyLog | None = None
 
     def load(self, storage: MemoryStorage) -> None:
-        """Replaces the contents, before the first `open`."""
+        """Replaces the contents of the disk by `storage`. Call it before the first `open`."""
         self._storage = storage
 
     def open(self) -> FaultyLog:

@@ -7,7 +7,7 @@ BATCH_OVERHEAD: Final[int]
 
 @final
 class PartitionTail:
-    """The cached batches of one partition. Only the engine's owner changes it; any thread may read it."""
+    """The cached batches of one partition. Only the thread that owns the engine changes it; any thread may read it."""
 
     def __len__(self) -> int: ...
     def drop_below(self, offset: int) -> None:

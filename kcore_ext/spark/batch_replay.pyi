@@ -6,13 +6,17 @@ from kcore_ext.spark.column_store import Input
 
 @final
 class EventInput:
-    """Columns of a batch of events, in Arrow's types binary, int64 (offset, producer_id, timestamp in µs), int32 and
-    bool.
+    """The columns of a batch of events, as Arrow arrays.
+
+    The columns `key`, `value` and `offset` are required. If another column is None, each of its rows counts as -1 or
+    False.
 
     Args:
         size: the number of rows.
-        key: the column of keys, which is required, like `value` and `offset`. Other columns may be None, which stands
-            for -1 or False in all rows.
+        key: a column of the type binary, like `value`.
+        offset: a column of the type int64, like `producer_id` and `timestamp` (in µs).
+        producer_epoch: a column of the type int32, like `last_sequence`.
+        transactional: a column of the type bool, like `control` and `batch_only`.
     """
 
     def __init__(

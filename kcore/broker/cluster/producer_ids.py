@@ -91,7 +91,10 @@ class AllocateProducerIdsApi(NodeApi[AllocateProducerIdsRequest, AllocateProduce
     versions: ClassVar[tuple[int, int]] = (0, 0)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: AllocateProducerIdsRequest) -> Any:
-        """Writes the record of the block; the node must be registered in the epoch of the request."""
+        """Returns an outcome with the record of the next block of producer ids.
+
+        The requesting node must be registered with the broker epoch in the request.
+        """
         if not self.access.allowed(context, self.key):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         broker = machine.image.brokers.get(request.broker_id)

@@ -194,8 +194,9 @@ class ProducerStates(ProducersCore):
         return entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0
 
     def _is_guarded(self, producer_id: int, guard: VerificationGuard | None) -> bool:
-        """Returns True if `guard` is still the partition's guard for its combination of transactional id, producer and
-        epoch.
+        """Returns True if the partition still has this guard.
+
+        The partition has at most one guard for each combination of transactional id, producer and epoch.
         """
         if guard is None:
             return False

@@ -31,7 +31,7 @@ def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[
     """Checks an entity. Returns the entity, and the quotas that it can have.
 
     Args:
-        parts: type -> name; None is the default of the type.
+        parts: type -> name; None: the default entity of the type.
 
     Raises:
         KafkaError: INVALID_REQUEST for an entity that cannot have quotas.

@@ -522,7 +522,7 @@ class ConsumerMember(GroupMemberMachine):
             self._send_heartbeat(STATIC_LEAVE_EPOCH if self._leaves_temporarily() else LEAVE_EPOCH, now_ms)
 
     def _left(self, now_ms: int) -> None:
-        """Ends the membership: the coordinator has removed the member, or will do so."""
+        """Ends the membership of a closing member: the coordinator has removed the member, or will do so."""
         if not self._closing:
             return  # the heartbeat of a member that did not poll in time: its response is ignored
         if self.assignment and self._leave_stage is not LeaveStage.LEFT:

@@ -191,9 +191,9 @@ class LocalClusterStore(ClusterStore):
         return Lease(node_lease(node_id), node_id, epoch, ttl_ms)
 
     def _began(self, node_id: int, epoch: int, life: LifeLock) -> None:
-        """Ends the previous incarnation of this object, and prepares the object for the next one.
+        """Switches this object from the node's previous incarnation to the next one.
 
-        `register` has stored the next incarnation in the database.
+        `register` has already stored the next incarnation in the database.
 
         Args:
             node_id: the id of the node.

@@ -281,7 +281,7 @@ class AsyncCalls:
             request: a typed request.
             read: converts the response, or raises its error.
             at_most: the highest version of the request to use; None: no limit.
-            broker: the broker to send to; None: the broker that the request concerns.
+            broker: the broker to send to; None: the broker that serves the request.
             channel: see `AsyncCluster.send`.
             repeat: False for a request that must not be sent twice.
             codes: the error codes after which the request is repeated.

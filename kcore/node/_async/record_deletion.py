@@ -45,7 +45,7 @@ async def delete_records(calls: AsyncCalls, offsets: Mapping[TopicPartition, int
 
 
 async def _ends(calls: AsyncCalls, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Looks up the ends of partitions."""
+    """Looks up the high watermark of each partition."""
 
     def make_request(requested: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
         return list_offsets_request(requested, "read_uncommitted", calls.transport.leader_epoch)

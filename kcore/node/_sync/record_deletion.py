@@ -46,7 +46,7 @@ def delete_records(calls: Calls, offsets: Mapping[TopicPartition, int | None]) -
 
 
 def _ends(calls: Calls, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Looks up the ends of partitions."""
+    """Looks up the high watermark of each partition."""
 
     def make_request(requested: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
         return list_offsets_request(requested, "read_uncommitted", calls.transport.leader_epoch)

@@ -197,13 +197,13 @@ class Topics:
     def end_offsets(
         self, partitions: Iterable[Partition], isolation: Isolation = "read_committed"
     ) -> dict[TopicPartition, int]:
-        """Returns the offset after the last record of partitions.
+        """Returns the end offsets of partitions: the offsets before which consumers can read.
 
         Args:
             partitions: pairs of topic and partition number. The result leaves out partitions that do not exist or have
                 no leader.
-            isolation: "read_committed": the last stable offset, which is at most the start of the first open
-                transaction; "read_uncommitted": the high watermark.
+            isolation: "read_committed": the last stable offset, below which all transactions have ended;
+                "read_uncommitted": the high watermark.
         """
         return self._offsets(partitions, LATEST, isolation)
 
@@ -562,11 +562,11 @@ class Topic:
         return self._offsets(EARLIEST, "read_uncommitted")
 
     def end_offsets(self, isolation: Isolation = "read_committed") -> dict[int, int]:
-        """Returns the offset after the last record of each partition.
+        """Returns the end offset of each partition: the offset before which consumers can read.
 
         Args:
-            isolation: "read_committed": the last stable offset, which is at most the start of the first open
-                transaction; "read_uncommitted": the high watermark.
+            isolation: "read_committed": the last stable offset, below which all transactions have ended;
+                "read_uncommitted": the high watermark.
         """
         return self._offsets(LATEST, isolation)
 

@@ -1,4 +1,4 @@
-"""Decodes records of internal topics in pure Python: replaces the compiled codec on executors without a build.
+"""Decodes records of internal topics in pure Python, on Spark executors that lack the compiled codec.
 
 `kcore.protocol.records` has the schemas. Errors for malformed bytes have the texts of the compiled codec. This module
 builds a function `read(data, at, end) -> (value, at)` for each class and version. The value of a struct is a dict by

@@ -69,7 +69,7 @@ def kafka_cluster(bootstrap: str, file: str | None) -> KafkaCluster:
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments for the format of tables."""
+    """Adds the arguments for the format of tables, and for the treatment of earlier tables."""
     parser.add_argument(
         "--format", choices=FORMATS, default=PARQUET, help="the format of the tables (default %(default)s)"
     )

@@ -118,7 +118,7 @@ def groups_without_commits(
         offsets: the table `offsets`.
         lags: the result of `lag_by_group`.
         now_ms: the time of the alerts.
-        limits: the limits, of which `gap_ms` is the allowed time without a commit.
+        limits: the limits. `gap_ms` is the allowed time without a commit.
         as_of_ms: the time up to which the tables have the events of the source; None: `now_ms`.
     """
     return groups.sparkSession.sql(
