@@ -83,8 +83,8 @@ class CommitOffloadPolicy:
                 logger.log(
                     logging.WARNING if took_s >= VERY_SLOW_WRITE_S else logging.INFO,
                     "commit: the log %s took %.1f s for a commit, and clients waited; if this repeats, check "
-                    "the disk or the database of the log, and the load of the machine; a pause of the process also has "
-                    "this effect",
+                    "the disk or the database of the log, and the load of the machine; a pause of the process also "
+                    "causes this message",
                     self._log_name,
                     took_s,
                 )

@@ -443,8 +443,8 @@ class Shard(ShardCore, Generic[M]):
             report.elapsed_ms = self._now.update() - started_ms
             if report.unknown:
                 logger.warning(
-                    "shard %s-%d: the load skipped %s of unknown types, perhaps of a newer version; to use "
-                    "these records, run the version of kcore that wrote them",
+                    "shard %s-%d: the load skipped %s of unknown types, which a newer version of kcore may have "
+                    "written; to use these records, run the version that wrote them",
                     self.topic,
                     self.index,
                     counted(report.unknown, "records"),

@@ -128,7 +128,7 @@ def test_the_log_reports_slow_commits(caplog: pytest.LogCaptureFixture) -> None:
         policy.wrote(took_s)
     advice = (
         "for a commit, and clients waited; if this repeats, check the disk or the database of the log, "
-        "and the load of the machine; a pause of the process also has this effect"
+        "and the load of the machine; a pause of the process also causes this message"
     )
     assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
         ("INFO", f"commit: the log /data/kcore took 1.0 s {advice}"),

@@ -134,8 +134,8 @@ class Controller:
                     self._membership.resign_controller()
             elif isinstance(result, LogError):
                 logger.warning(
-                    "controller: cannot fence node %d: %s; the next poll tries again; if this repeats, check the "
-                    "cluster's store",
+                    "controller: cannot fence node %d: %s; the controller tries again at its next poll of the "
+                    "cluster's store; if this repeats, check the store",
                     node_id,
                     result,
                 )
