@@ -28,10 +28,11 @@ after the loop has read them.
 """
 
 MAX_READS: Final = 10
-"""Maximum number of successive reads that were late. After that, timers fire even if the last read was late.
+"""Maximum number of successive reads of all sockets. After this number, timers fire.
 
-Without this limit, a flood of requests could block timers."""
-
+Another read follows a read that took more than `LONG_PAUSE_MS`. Without this limit, a flood of requests could block
+timers.
+"""
 
 MAX_WAITS: Final = 100
 """Maximum number of turns for which timers wait for requests that were read but not served.

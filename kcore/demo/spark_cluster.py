@@ -262,7 +262,7 @@ def _until(message: str) -> Iterator[None]:
 
 
 def _executors(folder: Path) -> list[int]:
-    """Returns the executors below a folder that have started Python workers, by process id."""
+    """Returns the process ids of the executors that work in `folder` and have started Python workers."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -306,17 +306,17 @@ class Planner:
                 self._accept(base, end, batch, place)
 
     def _may_replace(self, base: int, batch: bytes, place: int, limit: int | None, is_open: bool) -> bool:
-        """Returns True if an older copy of a batch may be used, because the batch itself is damaged, or was on a
-        damaged page.
+        """Returns True if the repair may use an older copy of a batch.
 
-        In other cases the copy may be a batch that was never acknowledged, or that compaction has removed.
+        It may if the batch itself is damaged, or was on a damaged page. In other cases the copy may be a batch that was
+        never acknowledged, or that compaction has removed.
 
         Args:
             base: the base offset of the copy.
             batch: the copy, which is undamaged.
             place: the index of the copy.
             limit: the end of the gap; None for the end of the log.
-            is_open: True if a damaged batch, whose end is not known, is at the end of the log.
+            is_open: True if the last damaged batch begins in the gap, and its end is not known.
         """
         meta = self._plan.meta
         if base < meta.cleaned_to:

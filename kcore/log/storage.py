@@ -118,25 +118,27 @@ class SharedStorage(Storage):
 
     A new leader of a partition calls `adopt` to take over the partition. Then it may write to the partition.
 
-    `write` stores a write set as a whole, or refuses it. In the same transaction the store checks that this node is not
-    fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The checks lock the
-    rows that they read, so that a take-over either precedes the write set or waits for it. If `WriteSet.cluster` is not
-    None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same transaction applies these
-    changes. The commit of a write set with `cluster` or with batches of the metadata log also notifies the nodes that
-    wait for changes of the store.
+    `write` stores a write set as a whole, or refuses it. In the same transaction, the store checks that this node is
+    not fenced. It also checks that the node leads each partition of the write set in the `owned_epoch` of the
+    partition's log. The checks lock the rows that they read, so that a take-over either precedes the write set or waits
+    for it.
+
+    If `WriteSet.cluster` is not None, the transaction also applies these changes of the cluster. The node must then
+    lead `METADATA` in the changes' `controller_epoch`. After a commit that changes the cluster or the metadata log, the
+    store notifies the nodes that wait for its changes.
 
     Besides LogError, `write` raises:
 
     * FencedWriteError: nothing is stored. The caller unloads the partitions that the error names.
     * StoreUnavailableError: nothing is stored. The caller may write again.
-    * UnknownOutcomeError: `resolve_write` determines the result, and fences the interrupted attempt before it reads.
+    * UnknownOutcomeError: `resolve_write` determines the result. It fences the interrupted attempt, and then reads.
 
     `resolve_write` raises StoreUnavailableError until it has read the result in a transaction that survives a failover
-    of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` returns no
-    partition, no dropped number and 0 as the next number, because a node takes over only the partitions that it leads.
-    `node_epoch` is the epoch of the node's lease. `reclaim` raises FencedWriteError for tasks whose `leader_epoch` is
-    not the present leader epoch. `slice`, `summaries` and `snapshot_chunk` read any partition, also partitions of other
-    leaders.
+    of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset. `load` always returns
+    `([], [], 0)`, because a node takes over partitions only with `adopt`. `node_epoch` is the epoch of the lease.
+
+    `reclaim` raises FencedWriteError for tasks whose `leader_epoch` is not the present leader epoch. `slice`,
+    `summaries` and `snapshot_chunk` read any partition, also partitions of other leaders.
     """
 
     __slots__ = ()

@@ -202,7 +202,10 @@ def _transaction_result(transaction: AddPartitionsToTxnTransaction, codes: Codes
 
 
 def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    """Returns the results by topic. They leave out topics without partitions, unless the whole id is refused."""
+    """Returns the results by topic.
+
+    A topic without partitions has a result only if the client is not authorized for the transactional id.
+    """
     results = []
     for topic in topics:
         name = topic.name
