@@ -1,4 +1,4 @@
-"""One of the processes of `kcore serve --processes`: a node of the cluster that they form.
+"""One process of `kcore serve --processes`: it runs one node of the cluster.
 
 The supervisor starts the process as `python -m kcore.cli.serve_process`. The first line of the standard input is a JSON
 object with the settings. The input stays open as long as the supervisor lives. At the end of the input, this process

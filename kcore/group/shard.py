@@ -235,9 +235,7 @@ class GroupShard(GroupCore):
     # ---- StateMachine
 
     def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
-        """Applies one record, of a new decision or during a load, with the function that `REPLAY` has for the type of
-        its key.
-        """
+        """Applies one record of a new decision or of a load. `REPLAY` has the function for each type of key."""
         if type(value) is LiveValue:
             REPLAY[type(key)](self, offset, producer_id, key, value.value)
             value.follow(self)

@@ -279,12 +279,13 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._recover()
 
     def _recover(self) -> None:
-        """Resets memory to the contents of the storage. The sealed write set becomes visible if it is durable; all
-        other staged changes are discarded.
+        """Resets memory to the contents of the storage.
 
-        The recovery starts from state that only a finished write set changes: durable metadata and high watermarks. It
-        visits every partition and can be repeated, so it is correct after an exception at any line. No thread may be
-        writing the sealed write set.
+        The write set of the interrupted commit becomes visible if it is durable. All other staged changes are
+        discarded. No thread may be writing the write set.
+
+        The recovery starts from durable metadata and high watermarks, which only a finished write set changes. It
+        visits every partition and can be repeated, so it is correct after an exception at any line.
         """
         if self._closed is not None:
             self._in_flight = None

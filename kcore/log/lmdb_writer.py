@@ -386,7 +386,7 @@ class LmdbWriter(LmdbReader):
                     self._transact_move()
         except LogError as error:
             logger.error(
-                "log %s: a journal area that is full could not be moved to the log (%s); the next commit that finds "
+                "log %s: the full area of the journal could not be moved to the log (%s); the next commit that finds "
                 "the journal full tries again; if this repeats, check the disk",
                 self.path,
                 error,

@@ -358,8 +358,10 @@ class Shard(ShardCore, Generic[M]):
         return self._lost
 
     def reload_after_round(self, error: Exception) -> None:
-        """Discards the shard's memory and loads the log again after the open round, because an error has left soft
-        state, such as timers, incomplete.
+        """Discards the shard's memory after the open round, and loads the log again.
+
+        Args:
+            error: an error that has left soft state, such as timers, incomplete.
         """
         if self.state is not ShardState.ACTIVE:
             return

@@ -53,7 +53,7 @@ class AclTableCore:
     def names_of(
         self, principal: str, client_host: str, operation: int, resource_type: int
     ) -> tuple[set[str], set[str], set[str], set[str]]:
-        """Returns the resource names in the entries of a client for an operation or for ALL.
+        """Returns the resource names in the entries that apply to a client, for an operation or for ALL.
 
         The four sets contain: literal names of ALLOW entries, prefixes of ALLOW entries, literal names of DENY entries,
         and prefixes of DENY entries.

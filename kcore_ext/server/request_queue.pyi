@@ -127,8 +127,8 @@ class RequestQueue:
     Attributes:
         gate: a function that receives every frame, and passes the frames that it accepts to `request`; None: the queue
             serves every frame.
-        parked: True while the queue serves no later requests because of the last request. This request waits for more
-            than a commit, or its response may be large.
+        parked: True while the queue serves no further requests until the last one has its response. The last request
+            waits for more than a commit, or its response may be large.
         stopped: True if the queue serves no more requests.
         lost: True if there was no memory for a response. The connection must be closed.
         muted: True while the queue serves no requests because the client is above a quota.

@@ -274,7 +274,7 @@ def test_a_move_that_fails_disturbs_no_commit(
     stored = grow(engine, 1 + ROUNDS + 1)
     break_transaction(engine, lands, lmdb.DiskError("mdb_txn_commit"))
     later.run()
-    assert "a journal area that is full could not be moved" in caplog.records[0].getMessage()
+    assert "the full area of the journal could not be moved" in caplog.records[0].getMessage()
     assert engine._storage._journal.has_full_area is not lands  # type: ignore[attr-defined]
     assert after_a_kill(folder, tmp_path) == contents(engine.open(key())) == stored
     stored += grow(engine, ROUNDS if moved_by == "a commit" else 1)

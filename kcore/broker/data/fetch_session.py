@@ -37,7 +37,7 @@ NO_CONNECTION = 0
 """The connection id of requests without a socket. Their sessions end only by eviction."""
 
 PartitionName = tuple[str | bytes, int]
-"""A partition in a Fetch request: its topic's name (from version 13 on its topic's id), and its number."""
+"""A partition in a Fetch request: its topic, and its number. From version 13 on, the topic's id replaces its name."""
 
 
 def next_epoch(epoch: int) -> int:

@@ -162,7 +162,7 @@ class SharePartitions(MetadataListener):
         return share_partition
 
     def load_failed(self, share_partition: SharePartition, error: ErrorCode) -> None:
-        """Logs a warning, unless another warning was logged shortly before, because clients can cause such failures."""
+        """Logs a warning, at most once in `WARNING_INTERVAL_MS`. Clients could otherwise fill the log."""
         now_ms = self.now.now_ms
         if now_ms < self._next_warning_ms:
             self._omitted_warnings += 1

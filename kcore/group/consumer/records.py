@@ -33,10 +33,10 @@ MAX_TARGET_RECORD_BYTES: Final = 128  # approximate size of one member's target 
 
 
 group_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.group_epoch
-"""Builds the record of a group's epoch and of the hash of its topics (type 3) from (group id, epoch, metadata hash)."""
+"""Builds the record with a group's epoch and the hash of its topics (type 3) from (group id, epoch, metadata hash)."""
 
 assignment_epoch: Final[Callable[[str, int, int], Record]] = consumer_records.assignment_epoch
-"""Builds the record of the target assignment's epoch and the time of its computation (type 6).
+"""Builds the record with the epoch and the computation time of the target assignment (type 6).
 
 Arguments: group id, epoch, timestamp in ms.
 """

@@ -21,9 +21,9 @@ class MemberState(IntEnum):
     """The states; the number is the byte in `ConsumerGroupCurrentMemberAssignment`."""
 
     STABLE = 0
-    """The member has the whole target of its member epoch."""
+    """The member owns the whole target assignment that its member epoch shows."""
     UNREVOKED = 1
-    """The member must revoke partitions and has not confirmed."""
+    """The member must revoke partitions, and has not confirmed the revocation."""
     UNRELEASED = 2
     """Other members still own partitions of the member's target."""
     UNKNOWN = 127

@@ -133,7 +133,7 @@ def replay_state_partitions(
 ) -> None:
     """Applies a record of type 15: the lists of share partitions, or the deletion of the lists.
 
-    The lists create the group if it does not exist.
+    A record with lists creates the group if it does not exist.
     """
     if value is not None:
         state = value.state if isinstance(value, StateValue) else from_value(value)

@@ -161,7 +161,7 @@ class AsyncTopics:
         return result
 
     async def list(self, internal: bool = False) -> list[TopicListing]:
-        """Returns the topics by name.
+        """Returns the topics, sorted by name.
 
         Args:
             internal: True to include the server's internal topics.
@@ -177,7 +177,7 @@ class AsyncTopics:
     async def describe(
         self, names: str | Iterable[str] | None = None, *, missing_ok: bool = False
     ) -> Sequence[TopicDescription]:
-        """Returns topics with their partitions and leaders, by name.
+        """Returns topics with their partitions and leaders, sorted by name.
 
         Args:
             names: one topic or several; None: all topics, including the server's internal topics.

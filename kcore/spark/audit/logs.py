@@ -36,7 +36,7 @@ class Logs(NamedTuple):
 
     Attributes:
         spans: completeness by topic and partition.
-        now_ms: the time at the ends of the logs. A transaction that exceeds its timeout at this time hangs.
+        now_ms: the time at the ends of the logs. A transaction that exceeds its timeout at this time counts as hanging.
         grace_ms: the time in ms by which an expected record may be late without a finding.
         decisions_since_ms: the time from which the logs contain every transaction decision; None if partitions of
             `__transaction_state` are missing.

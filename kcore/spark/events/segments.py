@@ -235,8 +235,9 @@ class _Missing:
         self._left = list(part.missing)
 
     def before(self, offset: int | None) -> None:
-        """Reports the missing segments below an offset (None: all missing segments), except segments before the start
-        of the range.
+        """Reports the missing segments that begin below `offset`; None: no upper limit.
+
+        Does not report segments before the first offset to read.
         """
         while self._left and (offset is None or self._left[0][0] < offset):
             base, name = self._left.pop(0)

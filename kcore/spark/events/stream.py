@@ -96,7 +96,7 @@ class KcoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _end_of(source: Source, part: Part, start: int) -> int:
-    """Returns the end of a partition of raw segments, found by reading them."""
+    """Returns the end offset of a partition of raw segments. Reads the segments to find it."""
     end = start
     for row in source.rows(part, start):
         end = row.offset + 1
