@@ -352,18 +352,17 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         )
 
     cdef object serve_encoded(
-        self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
+        self, object context, int version, bytes source, const unsigned char* body, Py_ssize_t size,
+        Py_ssize_t max_elements,
     ):
         cdef EncodedCommit commit
         cdef EncodedRequest request
         cdef CommitTemplate template
         if size > MAX_ENCODED_BYTES or version < COMPACT_SINCE:
             return UNREADABLE
-        # The fields are read from the copy: Python code that runs before the last one is read may change the buffer.
-        request = encoded_request(self._request.cls, version, body, size)
-        if not read_commit(
-            <const unsigned char*>PyBytes_AS_STRING(request.body), size, version, max_elements, &commit
-        ):
+        # The fields are read from the kept bytes: Python code that runs before the last one is read may change others.
+        request = encoded_request(self._request.cls, version, source, body, size)
+        if not read_commit(request.body, size, version, max_elements, &commit):
             return UNREADABLE
         template = self._valid(commit.key, commit.key_bytes)
         if template is None:

@@ -6,11 +6,14 @@ cimport cython
 @cython.final
 @cython.no_gc
 cdef class EncodedRequest:
-    cdef bytes body
+    cdef bytes _source              # contains the body
+    cdef const unsigned char* body
+    cdef Py_ssize_t size
     cdef object _type
     cdef int _version
 
-cdef EncodedRequest encoded_request(object cls, int version, const unsigned char* body, Py_ssize_t size)
+# Keeps `source`, the bytes that contain the body; if `source` is None, keeps a copy of the body.
+cdef EncodedRequest encoded_request(object cls, int version, bytes source, const unsigned char* body, Py_ssize_t size)
 cdef object request_of(object request)      # decodes an EncodedRequest; returns every other request unchanged
 
 
@@ -20,8 +23,10 @@ cdef object UNREADABLE      # the result of `serve_encoded` for a request that t
 cdef class EncodedFastPath:
     cdef bint serves_encoded    # whether `serve_encoded` exists
 
-    # Serves the request that is encoded in `body`. Returns UNREADABLE if the caller must decode the request, else the
-    # same as the API's `fast` would return.
+    # Serves the request that is encoded in `body`. `source` is the bytes object that contains the body; None: the body
+    # is in memory that may change. Returns UNREADABLE if the caller must decode the request, else the same as the API's
+    # `fast` would return.
     cdef object serve_encoded(
-        self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
+        self, object context, int version, bytes source, const unsigned char* body, Py_ssize_t size,
+        Py_ssize_t max_elements,
     )

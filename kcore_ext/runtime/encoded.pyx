@@ -6,7 +6,7 @@ the response is complete, and are decoded if the request fails later.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyTypeObject
 
 from kcore_ext.codec.plan cimport Schema, schema_of
@@ -23,9 +23,14 @@ cdef class EncodedRequest:
     """The bytes of a request, which are decoded when code needs the request as an object."""
 
 
-cdef EncodedRequest encoded_request(object cls, int version, const unsigned char* body, Py_ssize_t size):
+cdef EncodedRequest encoded_request(object cls, int version, bytes source, const unsigned char* body, Py_ssize_t size):
     cdef EncodedRequest request = EncodedRequest.__new__(EncodedRequest)
-    request.body = PyBytes_FromStringAndSize(<const char*>body, size)
+    if source is None:
+        source = PyBytes_FromStringAndSize(<const char*>body, size)
+        body = <const unsigned char*>PyBytes_AS_STRING(source)
+    request._source = source
+    request.body = body
+    request.size = size
     request._type = cls
     request._version = version
     return request
@@ -40,7 +45,7 @@ cdef object request_of(object request):
     schema = schema_of(<PyTypeObject*>encoded._type)
     return read_message(
         schema.plan(encoded._version, encoded._version >= schema.flexible_since),
-        <const unsigned char*>PyBytes_AS_STRING(encoded.body), PyBytes_GET_SIZE(encoded.body), 0,
+        encoded.body, encoded.size, 0,
     )
 
 
@@ -48,6 +53,7 @@ cdef class EncodedFastPath:
     """Documented in encoded.pyi."""
 
     cdef object serve_encoded(
-        self, object context, int version, const unsigned char* body, Py_ssize_t size, Py_ssize_t max_elements
+        self, object context, int version, bytes source, const unsigned char* body, Py_ssize_t size,
+        Py_ssize_t max_elements,
     ):
         return UNREADABLE

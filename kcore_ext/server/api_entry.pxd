@@ -48,7 +48,8 @@ cdef class ApiEntry:
     cpdef int header_version(self, int version) except -1
     cdef object _decide(self, object context, object request)
     cdef object _decide_encoded(
-        self, object context, int version, const unsigned char* frame, Py_ssize_t size, Py_ssize_t position
+        self, object context, int version, bytes source, const unsigned char* frame, Py_ssize_t size,
+        Py_ssize_t position,
     )
     cdef bint _needs_check(self, object response) except -1
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)

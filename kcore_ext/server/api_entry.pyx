@@ -90,7 +90,8 @@ cdef class ApiEntry:
         return self.handle(context, request) if response is None else response
 
     cdef object _decide_encoded(
-        self, object context, int version, const unsigned char* frame, Py_ssize_t size, Py_ssize_t position
+        self, object context, int version, bytes source, const unsigned char* frame, Py_ssize_t size,
+        Py_ssize_t position,
     ):
         """Handles the request at `position` of a frame on the fast path.
 
@@ -102,7 +103,7 @@ cdef class ApiEntry:
         if self._encoded is None or not (self.lease is None or self.lease.valid()):
             return UNREADABLE
         response = self._encoded.serve_encoded(
-            context, version, frame + position, size - position, self.max_request_elements
+            context, version, source, frame + position, size - position, self.max_request_elements
         )
         if response is None or response is UNREADABLE or self.lease is None:
             return response

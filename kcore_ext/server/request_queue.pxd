@@ -58,6 +58,9 @@ cdef class RequestQueue:
     cdef object _last_context           # the context of the last decoded request; None before the first one ...
     cdef str _last_client_id            # ... its client id ...
     cdef int _last_version              # ... and its version
+    cdef bytes _header                  # of the last request for a fast path of encoded requests; None: not kept
+    cdef ApiEntry _header_route
+    cdef object _header_context
     cdef dict _cached_requests
 
     cpdef feed(self, bytes data)
@@ -68,13 +71,16 @@ cdef class RequestQueue:
     cdef const unsigned char* _start(self)
     cdef bint _is_late(self, int64_t* until_ns) except -1
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1
-    cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
+    cdef int _request(self, bytes source, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest cached) except -1
     cdef int _decided(self, ApiEntry route, int version, int correlation_id, object context, object request,
                       object response, CachedRequest cached, int64_t began_ns) except -1
-    cdef bint _serve_encoded(
-        self, ApiEntry route, object context, const unsigned char* frame, Py_ssize_t size, RequestHead* head
+    cdef bint _repeats_header(self, const unsigned char* frame, Py_ssize_t size) noexcept
+    cdef int _keep_header(self, const unsigned char* frame, Py_ssize_t header_bytes, ApiEntry route, object context) except -1
+    cdef int _serve_encoded(
+        self, ApiEntry route, object context, bytes source, const unsigned char* frame, Py_ssize_t size,
+        RequestHead* head,
     ) except -1
     cdef int _record_time(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1

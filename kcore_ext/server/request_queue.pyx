@@ -21,7 +21,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from kcore.server.frames import other_protocol
 from kcore_ext.codec.plan import MessageTooLargeError
@@ -39,8 +39,10 @@ cdef extern from "Python.h":
 cdef enum:
     LENGTH_BYTES = 4
     KEY_BYTES = 2
+    VERSION_AT = 2
     CHECKED_BYTES = 65_536      # frames of more bytes are compared with the limit of their API
     CORRELATION_ID_AT = 4       # in a frame without its length, after key and version
+    CORRELATION_ID_BYTES = 4
     BODY_AT = 8
     MAX_CACHED = 32             # requests that a queue caches ...
     MAX_CACHED_BYTES = 256      # ... each with at most this many bytes ...
@@ -104,8 +106,8 @@ cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int c
 
 
 cdef inline bytes key_of(const unsigned char* frame, Py_ssize_t size):
-    """Returns the key of a cached request: its bytes without the correlation id."""
-    cdef bytes key = PyBytes_FromStringAndSize(NULL, size - (BODY_AT - CORRELATION_ID_AT))
+    """Returns the key of a cached request, or of a header: its bytes without the correlation id."""
+    cdef bytes key = PyBytes_FromStringAndSize(NULL, size - CORRELATION_ID_BYTES)
     cdef char* to = PyBytes_AS_STRING(key)
     memcpy(to, frame, CORRELATION_ID_AT)
     memcpy(to + CORRELATION_ID_AT, frame + BODY_AT, size - BODY_AT)
@@ -194,7 +196,7 @@ cdef class RequestQueue:
         return len(self._contexts) + len(self._cached_requests)
 
     def clear_cache(self):
-        self._last_context = None
+        self._last_context = self._header = None
         self._contexts.clear()
         self._cached_requests.clear()
 
@@ -236,7 +238,7 @@ cdef class RequestQueue:
                 else:
                     self._position += LENGTH_BYTES + size
                 if self.gate is None:
-                    self._request(start + LENGTH_BYTES, size)
+                    self._request(<bytes>buffer if PyBytes_CheckExact(buffer) else None, start + LENGTH_BYTES, size)
                 else:
                     self.gate(PyBytes_FromStringAndSize(<const char*>start + LENGTH_BYTES, size))
         finally:
@@ -277,16 +279,27 @@ cdef class RequestQueue:
         return 0
 
     def request(self, bytes frame not None):
-        self._request(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+        self._request(frame, <const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
 
-    cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1:
-        """Serves one request: decodes it, unless it is cached, and decides it."""
+    cdef int _request(self, bytes source, const unsigned char* frame, Py_ssize_t size) except -1:
+        """Serves one request: decodes it, unless it is cached, and decides it.
+
+        Args:
+            source: the bytes object that contains the frame; None if it is in memory that may change.
+            frame: the request with its header.
+            size: the size of the frame in bytes.
+        """
         cdef RequestHead head
         cdef ApiEntry route = None
         cdef CachedRequest cached
         cdef PyObject* found
         cdef bytes key = None
         cdef int api_key
+        if self._repeats_header(frame, size):
+            head.api_version = read_int16(frame + VERSION_AT)
+            head.correlation_id = read_int32(frame + CORRELATION_ID_AT)
+            head.body = PyBytes_GET_SIZE(self._header) + CORRELATION_ID_BYTES
+            return self._serve_encoded(self._header_route, self._header_context, source, frame, size, &head)
         if BODY_AT <= size <= MAX_CACHED_BYTES:
             api_key = read_int16(frame)
             if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
@@ -314,40 +327,68 @@ cdef class RequestQueue:
             context = self._last_context    # most clients repeat one API
         else:
             context = self._context(head.api_version, <str>client_id)
-        if route._encoded is not None and route.meter is None and self._serve_encoded(
-            route, context, frame, size, &head
-        ):
-            return 0
+        if route._encoded is not None:
+            self._keep_header(frame, head.body, route, context)
+            return self._serve_encoded(route, context, source, frame, size, &head)
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_CACHED_CLIENT_ID:
             self._cache_request(key, route, head.api_version, context, request)
         # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
-    cdef bint _serve_encoded(
-        self, ApiEntry route, object context, const unsigned char* frame, Py_ssize_t size, RequestHead* head
-    ) except -1:
-        """Serves a request on a fast path that needs no decoded request; returns False if the fast path declines."""
-        cdef ApiTimes times = route.times
-        cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
-        request = None
-        route.requests += 1
-        try:
-            response = route._decide_encoded(context, head.api_version, frame, size, head.body)
-            if response is None:
-                request = route._decode(frame, size, head.api_version, head.body)
-                response = route.handle(context, request)
-        except Exception as error:
-            if request is None:
-                request = route._decode(frame, size, head.api_version, head.body)
-            response = self._owner.failed(route, context, request, error)
-        if response is UNREADABLE:
-            route.requests -= 1     # `_decide` counts it
+    cdef bint _repeats_header(self, const unsigned char* frame, Py_ssize_t size) noexcept:
+        """Returns True if a request has the same header, apart from the correlation id, as the request before it on the
+        fast path for encoded requests. Route and context of that request then apply.
+        """
+        cdef Py_ssize_t header_bytes
+        cdef const char* header
+        if self._header is None:
             return False
-        if request is None and not isinstance(response, Pending):
-            request = route._decode(frame, size, head.api_version, head.body)   # for a response that is too long
-        self._decided(route, head.api_version, head.correlation_id, context, request, response, None, began_ns)
-        return True
+        header_bytes = PyBytes_GET_SIZE(self._header)
+        header = PyBytes_AS_STRING(self._header)
+        return (
+            size >= header_bytes + CORRELATION_ID_BYTES
+            and memcmp(frame, header, CORRELATION_ID_AT) == 0
+            and memcmp(frame + BODY_AT, header + CORRELATION_ID_AT, header_bytes - CORRELATION_ID_AT) == 0
+        )
+
+    cdef int _keep_header(
+        self, const unsigned char* frame, Py_ssize_t header_bytes, ApiEntry route, object context
+    ) except -1:
+        """Keeps the header of a request, unless it is long, for the requests after it."""
+        self._header = key_of(frame, header_bytes) if header_bytes <= MAX_CACHED_BYTES else None
+        self._header_route, self._header_context = route, context
+        return 0
+
+    cdef int _serve_encoded(
+        self, ApiEntry route, object context, bytes source, const unsigned char* frame, Py_ssize_t size,
+        RequestHead* head,
+    ) except -1:
+        """Serves a request on a fast path that needs no decoded request, or decodes it if that path cannot read it."""
+        cdef ApiTimes times = route.times
+        cdef int64_t began_ns
+        request = None
+        if route._encoded is not None and route.meter is None:
+            began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
+            route.requests += 1
+            try:
+                response = route._decide_encoded(context, head.api_version, source, frame, size, head.body)
+                if response is None:
+                    request = route._decode(frame, size, head.api_version, head.body)
+                    response = route.handle(context, request)
+            except Exception as error:
+                if request is None:
+                    request = route._decode(frame, size, head.api_version, head.body)
+                response = self._owner.failed(route, context, request, error)
+            if response is not UNREADABLE:
+                if request is None and not isinstance(response, Pending):
+                    request = route._decode(frame, size, head.api_version, head.body)   # for a too long response
+                return self._decided(
+                    route, head.api_version, head.correlation_id, context, request, response, None, began_ns
+                )
+            route.requests -= 1     # `_decide` counts it
+        request = route._decode(frame, size, head.api_version, head.body)
+        return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
     cdef object _context(self, int version, str client_id):
         """Returns the context of requests with this version and client id, and remembers it as the last one."""

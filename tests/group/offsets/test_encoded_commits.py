@@ -375,3 +375,67 @@ def test_an_interrupted_request_is_counted_like_a_decoded_one() -> None:
         return world.entry.requests
 
     assert count(OffsetCommitApi) == count(GenericCommitApi) == 2
+
+
+def test_each_request_is_decided_in_the_context_of_its_own_header() -> None:
+    """Requests with the same header share a context, and the queue does not read the header again."""
+
+    class Records:
+        """An authorizer that records the contexts of its calls."""
+
+        def __init__(self) -> None:
+            self.contexts: list[RequestContext] = []
+
+        def allowed(self, context: RequestContext, *_: Any) -> bool:
+            self.contexts.append(context)
+            return True
+
+    def contexts(kind: type[OffsetCommitApi]) -> list[tuple[int, str]]:
+        authorizer = Records()
+        world = EncodedWorld(kind, authorizer)
+        request = OffsetCommitRequest(group_id="g", topics=[one("t", 0)])
+        headers = [(9, "a"), (9, "a"), (9, "b"), (9, "a"), (8, "a"), (9, "ab"), (9, ""), (9, "c" * 300), (9, "c" * 300)]
+        for version, client_id in headers:
+            world.send_frame(encode_request(request, version, 7, client_id))
+        found = [(context.api_version, context.client_id) for context in authorizer.contexts]
+        assert list(dict.fromkeys(found)) == list(dict.fromkeys(headers))
+        assert found[::2] == found[1::2] == headers  # permissions for the group and for the topic
+        return found
+
+    assert contexts(OffsetCommitApi) == contexts(GenericCommitApi)
+
+
+def test_a_cleared_cache_forgets_the_context_of_the_last_header() -> None:
+    made: list[str] = []
+
+    class Renewed(EncodedWorld):
+        def make_context(self, version: int, client_id: str) -> RequestContext:
+            made.append(client_id)
+            return super().make_context(version, client_id)
+
+    world = Renewed(OffsetCommitApi)
+    for _ in range(3):
+        world.send_commit(9, known)
+    assert made == [CLIENT]
+    world.queue.clear_cache()
+    world.send_commit(9, known)
+    assert made == [CLIENT, CLIENT]
+    assert served(world) == (4, 3)
+
+
+def test_failed_commits_of_one_read_report_their_own_partitions() -> None:
+    world = EncodedWorld(OffsetCommitApi)
+    requests = [OffsetCommitRequest(group_id="g", topics=[one("t", index)]) for index in range(3)]
+    for request in requests:
+        world.send_commit(9, request)
+    world.commit()
+    assert world.queue.take()
+    world.send_frame(b"".join(encode_request(request, 9, at, CLIENT) for at, request in enumerate(requests)))
+    world.fail_next_commit()
+    world.commit()
+    assert served(world) == (6, 3)
+    frames = world.queue.take()
+    size = len(frames) // 3
+    for at in range(3):
+        (topic,) = OffsetCommitResponse.decode(frames[at * size : (at + 1) * size], 9, 9).topics
+        assert [(p.partition_index, p.error_code) for p in topic.partitions] == [(at, ErrorCode.NOT_COORDINATOR)]
