@@ -546,7 +546,7 @@ class Cases:
             ApiKey.DESCRIBE_CLIENT_QUOTAS, f"all of {MANY_QUOTAS:,} entities", 1, [*filled, describe(components=[])]
         )
         yield Case(
-            ApiKey.ALTER_CLIENT_QUOTAS, f"most removed, of {MANY_QUOTAS:,}", 1,
+            ApiKey.ALTER_CLIENT_QUOTAS, f"most entities, removed from {MANY_QUOTAS:,}", 1,
             [*filled, change(names[: MAX_ELEMENTS // 3 - 10], True)],
         )  # fmt: skip
 
