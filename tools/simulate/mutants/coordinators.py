@@ -131,7 +131,7 @@ def _read_error_is_an_end() -> list[Patch]:
 
 COORDINATOR_MUTANTS = (
     Mutant("early-response", "responses are completed before their commit", _acknowledged_before_commit),
-    Mutant("staging-error", "an error while a round is staged does not fail it", _staging_error_ignored),
+    Mutant("staging-error", "an error while a round is staged does not fail the round", _staging_error_ignored),
     Mutant("generation-unchecked", "a classic group takes commits of any generation", _generation_unchecked),
     Mutant("epoch-unread", "a consumer or streams group takes commits of stale member epochs", _member_epoch_unchecked),
     Mutant("tombstone-early", "compaction drops tombstones at once", _tombstones_dropped_early, needs=("keyed",)),

@@ -103,7 +103,7 @@ def _client_renumbers() -> list[Patch]:
 
 
 TRANSACTION_MUTANTS = (
-    Mutant("no-stable-offset", "open transactions do not hold the last stable offset", _stable_at_the_end),
+    Mutant("no-stable-offset", "open transactions do not hold back the last stable offset", _stable_at_the_end),
     Mutant("stable-plus-one", "the last stable offset is one too high", _stable_off_by_one),
     Mutant("aborted-not-listed", "Fetch does not list aborted transactions", _aborted_not_listed),
     Mutant("aborts-commit", "an abort writes commit markers", _aborts_commit),
