@@ -119,10 +119,10 @@ def tables(results: Results) -> str:
     if shares:
         head = ["job", "events", "startup of a small log", "startup of an empty day"]
         parts += [
-            "\nThe CPU time of a run over the last 1 % of a log, in percent of the CPU time of a rebuild of the whole "
-            "local folder. Both times are without startup costs. The startup costs of the whole rebuild are those of a "
-            "small log. Those of the last 1 % are estimated twice: by a rebuild of a small log, and by the same job "
-            "over an empty day.\n\n",
+            "\nThe next table has the CPU time of a run over the last 1 % of a log, in percent of the CPU time of a "
+            "rebuild of the whole local folder. Both times are without startup costs. The startup costs of the whole "
+            "rebuild are those of a small log. Those of the last 1 % are estimated twice: by a rebuild of a small log, "
+            "and by the same job over an empty day.\n\n",
             rows_of(head, shares),
         ]
     peers = [line for line in results.values() if line.job == PEER]

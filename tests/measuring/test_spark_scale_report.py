@@ -95,9 +95,9 @@ Peak memory of the largest process of each program, in MB:
 
 The work of all tasks at 10 million, without Spark: reading 25 %, replaying 75 %.
 
-The CPU time of a run over the last 1 % of a log, in percent of the CPU time of a rebuild of the whole local folder. \
-Both times are without startup costs. The startup costs of the whole rebuild are those of a small log. Those of the \
-last 1 % are estimated twice: by a rebuild of a small log, and by the same job over an empty day.
+The next table has the CPU time of a run over the last 1 % of a log, in percent of the CPU time of a rebuild of the \
+whole local folder. Both times are without startup costs. The startup costs of the whole rebuild are those of a small \
+log. Those of the last 1 % are estimated twice: by a rebuild of a small log, and by the same job over an empty day.
 
 | job | events | startup of a small log | startup of an empty day |
 | --- | --- | --: | --: |
