@@ -59,8 +59,9 @@ STEPS_OF_MEMBERS = (
 )
 """Paragraphs and list items that precede the table of consumer group members in docs/states.md."""
 STEPS_OF_STREAMS_MEMBERS = (
-    "The table shows the step of a heartbeat in a streams group (KIP-1071). States, inputs and steps are those of "
-    "consumer groups, with tasks in place of partitions, except:",
+    "The table shows the step of a heartbeat in a streams group (KIP-1071). A change of the subscription is no input, "
+    "and no step is *shrink*. All other states, inputs and steps are those of consumer groups, with tasks in place of "
+    "partitions, with two exceptions:",
     "- `UNRELEASED`: a task of the member's target still runs in another member, or in the member's own process in "
     "another role.",
     "- *next, in the following epoch*: the member moves towards its target, and its epoch grows by one even if the "
@@ -79,8 +80,8 @@ ABOUT = {
     "Share partitions on their leader": "The leader of a partition delivers its records to each share group through a "
     "share partition (KIP-932). If a share partition has failed or was fenced, the leader removes it, and the next "
     "ShareFetch creates a new one.",
-    "Transactions": "These are the states of a transactional id. No response shows `PrepareEpochFence`, which exists "
-    "only within one decision, or `Dead`: an id in this state has expired and is deleted.",
+    "Transactions": "These are the states of a transactional id. No response shows two of them: `PrepareEpochFence` "
+    "exists only within one decision, and an id in the state `Dead` has expired and is deleted.",
     "Shards": "A shard replays its log while it is `loading`, and serves requests while it is `active`. A `failed` "
     "shard may load again.",
     CLASSIC_CLIENT: "These are the states of a member in kcore's own client. In `Preparing` and `Leaving`, the "
@@ -123,9 +124,10 @@ def apis() -> str:
         "# APIs",
         NOTE,
         *_wrapped(
-            "The APIs of Kafka's protocol, with the versions that kcore serves and those that Apache Kafka 4.3 "
-            "defines. The column *differs* has differences from Kafka's behaviour; [differences.md](differences.md) "
-            "has more of them. Version 6 of InitProducerId is unstable, and disabled by default in Kafka 4.3.",
+            "This page lists the APIs of Kafka's protocol, with the versions that kcore serves and those that Apache "
+            "Kafka 4.3 defines. The column *differs* has differences from Kafka's behaviour; "
+            "[differences.md](differences.md) has more of them. Version 6 of InitProducerId is unstable, and disabled "
+            "by default in Kafka 4.3.",
             "If a request has an API or a version that is not served, kcore closes the connection, as Kafka does. Only "
             "a request for another version of ApiVersions gets a response, with UNSUPPORTED_VERSION. Like Kafka, kcore "
             "lists Produce from v0 in ApiVersions. Otherwise, old releases of librdkafka would assume that the server "

@@ -47,8 +47,9 @@ class Config(ConfigValues):
     )
     advertised_listeners: tuple[str, ...] = setting(
         (),
-        "The addresses that clients get, each as NAME://HOST:PORT; empty: the addresses of `listeners`. An address of "
-        "this machine replaces 0.0.0.0, :: and an empty host.",
+        "The addresses that clients get, each as NAME://HOST:PORT; empty: the addresses of `listeners`, with an "
+        "address of this machine in place of 0.0.0.0, :: and an empty host. An entry of this setting must not have "
+        "the host 0.0.0.0 or ::. An entry with an empty host advertises an address of this machine.",
     )
 
     # ---- the coordinator: classic groups
@@ -528,7 +529,8 @@ class Config(ConfigValues):
     kcore_max_request_bytes: int = setting(
         8_388_608,
         "Maximum size of a request other than Produce. The server closes a connection when a request exceeds it. If "
-        "twice message.max.bytes is more, that is the maximum instead, so that a group can write its largest records.",
+        "twice message.max.bytes is more, that is the maximum instead: a request must have space for the largest "
+        "record that a group may write.",
         low=65_536,
     )
     kcore_max_request_memory_bytes: int = setting(
@@ -545,10 +547,10 @@ class Config(ConfigValues):
         "Maximum bytes of the metadata (subscriptions, protocols, topologies) of the members of all groups together; "
         "-1: no limit. One group may have an eighth of it. A join or heartbeat that would exceed a limit gets "
         "GROUP_MAX_SIZE_REACHED, unless its group has less than 64 KiB. A member may always leave, or name fewer "
-        "topics. kcore counts the memory that it needs. A topic name needs 200 bytes more than its characters. Each "
-        "different topic of a group needs 384 bytes, each subtopology 512, and each client tag 192. If a classic "
-        "member has more than four protocols, each further protocol needs 256 bytes more. Equal subscriptions of "
-        "members of a group count once. Topics that a pattern matches do not count.",
+        "topics. kcore counts the memory that the metadata need. A topic name needs 200 bytes more than its "
+        "characters. Each different topic of a group needs 384 bytes, each subtopology 512, and each client tag 192. "
+        "If a classic member has more than four protocols, each further protocol needs 256 bytes more. Equal "
+        "subscriptions of members of a group count once. Topics that a pattern matches do not count.",
         low=-1,
         kind=LONG,
     )

@@ -86,9 +86,9 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         f"than {MAX_TASKS} tasks, the status is INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, a "
         "member with an endpoint gets the endpoints of all members, without partitions; in this case, Kafka responds "
         f"with UNKNOWN_SERVER_ERROR. The endpoints in a response have at most {MAX_ENDPOINT_TOPICS} topics and "
-        f"{MAX_ENDPOINT_PARTITIONS} partitions together; the response omits the endpoints of the members that joined "
-        f"last. If a group has more than {INLINE_MEMBERS} members, a later heartbeat returns the target assignment; "
-        "until then, the status is ASSIGNMENT_DELAYED."
+        f"{MAX_ENDPOINT_PARTITIONS} partitions together; above these limits, the response omits the endpoints of the "
+        f"members that joined last. If a group has more than {INLINE_MEMBERS} members, a later heartbeat returns the "
+        "target assignment; until then, the status is ASSIGNMENT_DELAYED."
     )
 
     __slots__ = ("_services", "fast", "fast_path")

@@ -50,7 +50,12 @@ FINDINGS: Final[Columns] = (
     ("transactional_id", "string", "the transactional id concerned; null if it is unknown, or if there is none"),
     ("member_id", "string", "the member concerned; null if the finding concerns no member"),
     ("producer_id", "bigint", "the id of the producer concerned; null if the finding concerns no producer"),
-    ("about_topic", "string", "the topic whose owner, offset or data is concerned (its id for KIP-848 groups)"),
+    (
+        "about_topic",
+        "string",
+        "the topic whose owner, offset or data is concerned; the topic's id for owners in consumer groups and for "
+        "share partitions, the subtopology in streams groups",
+    ),
     ("about_partition", "int", "the partition of `about_topic`; the lowest number if several partitions are concerned"),
     ("evidence", EVIDENCE_DDL, "the records that support the finding, in order"),
     ("sentence", "string", "a description of the finding, for people"),
