@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from kcore_ext.server.connection import TurnsCore
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -24,7 +26,7 @@ A turn may take longer, because the server completes a request that has begun.
 """
 
 
-class Turns:
+class Turns(TurnsCore):
     """The connections that wait for their next turn, in order.
 
     The server serves connections with one request immediately. Connections with many requests wait here. The more
@@ -41,7 +43,9 @@ class Turns:
         waiting: the connections, in the order of their turns.
     """
 
-    __slots__ = ("_at_end", "_clock_ns", "_loop", "_scheduled", "turn_ns", "waiting")
+    __slots__ = ("_at_end", "_clock_ns", "_loop", "_scheduled")
+
+    waiting: dict[Connection, None]
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class Turns:
         self._clock_ns = clock_ns
         self._at_end = at_end
         self._scheduled = False
-        self.waiting: dict[Connection, None] = {}
+        self.waiting = {}
         self.turn_ns = TURN_NS
 
     def add(self, connection: Connection) -> None:

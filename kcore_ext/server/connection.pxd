@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport RoundClock
-from kcore_ext.server.request_queue cimport RequestQueue
+from kcore_ext.server.request_queue cimport QueueOwner, RequestQueue
 
 
 cdef class Traffic:
@@ -22,11 +22,16 @@ cdef class FlushQueue:
     cdef int put(self, object connection) except -1
 
 
-cdef class ConnectionCore:
+cdef class TurnsCore:
+    cdef public int64_t turn_ns
+    cdef public dict waiting
+
+
+cdef class ConnectionCore(QueueOwner):
     cdef readonly object server
     cdef public object transport
     cdef readonly RequestQueue _queue
-    cdef readonly object _turns
+    cdef readonly TurnsCore _turns
     cdef readonly Py_ssize_t _row_bytes
     cdef public object _write               # sends bytes
     cdef public bint _closing

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from kcore_ext.server.request_queue import RequestQueue
+from kcore_ext.server.request_queue import QueueOwner, RequestQueue
 
 UNREAD_CHECK_BYTES: int
 """Number of response bytes that a connection collects before it writes them to the socket.
@@ -52,7 +52,18 @@ class FlushQueue:
     def renew_time_budget(self) -> None:
         """Begins a new time budget for the connections that are read or flushed next."""
 
-class ConnectionCore:
+class TurnsCore:
+    """The part of `kcore.server.turns.Turns` that connections read for every request.
+
+    Attributes:
+        turn_ns: time in ns for the requests of a connection.
+        waiting: the connections, in the order of their turns. The values are None.
+    """
+
+    turn_ns: int
+    waiting: dict[Any, None]
+
+class ConnectionCore(QueueOwner):
     """The part of a connection that runs for every read.
 
     The remaining requests of a connection wait for a later turn of the event loop in these cases:

@@ -7,7 +7,7 @@ malformed. `kcore.server.connection` handles these cases in the methods that con
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport RoundClock
-from kcore_ext.server.request_queue cimport RequestQueue
+from kcore_ext.server.request_queue cimport QueueOwner, RequestQueue
 from kcore_ext.util.monotonic cimport coarse_now_ns
 
 cdef enum:
@@ -67,7 +67,11 @@ cdef class FlushQueue:
         self.renew_time_budget()      # the connections that are read next have a new budget
 
 
-cdef class ConnectionCore:
+cdef class TurnsCore:
+    """Documented in connection.pyi."""
+
+
+cdef class ConnectionCore(QueueOwner):
     """Documented in connection.pyi."""
 
     def __init__(self, server, RequestQueue queue not None, Py_ssize_t row_bytes):
@@ -106,7 +110,10 @@ cdef class ConnectionCore:
         return self._queue.lost
 
     def schedule_flush(self):
-        self._flushes.put(self)
+        self.flush_later()
+
+    cdef int flush_later(self) except -1:
+        return self._flushes.put(self)
 
     cpdef int flush_and_serve(self, bint shares_time=True) except -1:
         if self._closing:

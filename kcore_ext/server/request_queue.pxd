@@ -30,6 +30,9 @@ cdef class ResponseSlot:
 
     cpdef object respond(self, object response)
 
+cdef class QueueOwner:
+    cdef int flush_later(self) except -1    # `schedule_flush`
+
 @cython.final
 cdef class RequestQueue:
     cdef public object gate

@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 from kcore_ext.server.api_entry import ApiEntry
 
+class QueueOwner:
+    """The base of an owner whose `schedule_flush` compiled code calls without Python's method call."""
+
 class Owner(Protocol):
     """The owner of a request queue: a connection."""
 

@@ -19,6 +19,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
@@ -114,6 +115,20 @@ cdef inline bytes key_of(const unsigned char* frame, Py_ssize_t size):
     return key
 
 
+cdef bytes joined(list frames):
+    cdef bytes frame, data
+    cdef char* at
+    cdef Py_ssize_t size = 0
+    for frame in frames:
+        size += PyBytes_GET_SIZE(frame)
+    data = PyBytes_FromStringAndSize(NULL, size)
+    at = PyBytes_AS_STRING(data)
+    for frame in frames:
+        memcpy(at, PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+        at += PyBytes_GET_SIZE(frame)
+    return data
+
+
 cdef bint some_lost = False     # a queue of this process is `lost`
 
 cdef object _respond(object slot, object response):
@@ -132,6 +147,22 @@ def has_lost_responses(*, bint reset=False):
     cdef bint lost = some_lost
     some_lost = lost and not reset
     return lost
+
+
+cdef class QueueOwner:
+    """Documented in request_queue.pyi."""
+
+    cdef int flush_later(self) except -1:
+        self.schedule_flush()
+        return 0
+
+
+cdef int flush_later(object owner) except -1:
+    """Calls `schedule_flush` of an owner."""
+    if isinstance(owner, QueueOwner):
+        return (<QueueOwner>owner).flush_later()
+    owner.schedule_flush()
+    return 0
 
 
 @cython.final
@@ -551,7 +582,7 @@ cdef class RequestQueue:
             self.parked = False
         if not self._announced and self._owner is not None:
             self._announced = True
-            self._owner.schedule_flush()
+            flush_later(self._owner)
         return 0
 
     @property
@@ -582,7 +613,7 @@ cdef class RequestQueue:
         self._announced = False
         if not self._out:
             return None
-        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        data = <bytes>self._out[0] if PyList_GET_SIZE(self._out) == 1 else joined(self._out)
         self._out.clear()
         self.held_bytes -= PyBytes_GET_SIZE(data)
         return data
