@@ -15,7 +15,6 @@ after it fail, too.
 from __future__ import annotations
 
 import logging
-from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -132,7 +131,7 @@ class BackgroundCommit:
     __slots__ = ("_gate", "_log", "_unclaimed", "error", "participants", "responses", "write_set")
 
     write_set: WriteSet
-    participants: dict[Participant, None]
+    participants: list[Participant]
     responses: list[Pending]
 
     def __init__(self, gate: Gate, log: LogEngine) -> None:
@@ -214,7 +213,7 @@ class CommitPipeline(PipelineCore):
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
         # participants of rounds whose result is not known
-        self._uncertain_participants: dict[Participant, None] | None = None
+        self._uncertain_participants: list[Participant] | None = None
         self._log_interrupted = False  # True while the log is called to discard a round
         self._last_refusal = (-1, "")
         self._refused = 0  # writes that the log refused since the last success, except by fencing
@@ -382,7 +381,8 @@ class CommitPipeline(PipelineCore):
         participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
-        self._fail(background_commit.participants | participants, background_commit.responses + responses, error)
+        participants = _merged(background_commit.participants, participants)
+        self._fail(participants, background_commit.responses + responses, error)
         return False
 
     def _roll_back(self) -> None:
@@ -445,7 +445,7 @@ class CommitPipeline(PipelineCore):
         message = "commit: cannot complete the response to %s%s"
         log_failed_request(logger, error, message, pending.api, pending.context)
 
-    def _fail(self, participants: dict[Participant, None], responses: list[Pending], error: BaseException) -> None:
+    def _fail(self, participants: list[Participant], responses: list[Pending], error: BaseException) -> None:
         """Ends a failed round: resets every participant to the log's contents, and fails every response.
 
         If a participant cannot be reset, `interrupted` stays set. The pipeline then refuses every later commit, and the
@@ -458,8 +458,7 @@ class CommitPipeline(PipelineCore):
         elif not self.uncertain:
             self._log_refusal(error)
         if self._uncertain_participants is not None:
-            self._uncertain_participants.update(participants)
-            participants = self._uncertain_participants
+            participants = _merged(self._uncertain_participants, participants)
         restored = True
         if self.uncertain:
             self._keep_uncertain(participants, error)
@@ -517,7 +516,7 @@ class CommitPipeline(PipelineCore):
         except Exception:
             pass  # no memory for the line
 
-    def _keep_uncertain(self, participants: dict[Participant, None], error: LogError) -> None:
+    def _keep_uncertain(self, participants: list[Participant], error: LogError) -> None:
         """Marks shards as changed, so that their responses wait for the next commit, in which the log again tries to
         determine the result.
         """
@@ -560,7 +559,12 @@ class CommitPipeline(PipelineCore):
         return False
 
 
-def _log_unexpected(participants: dict[Participant, None], error: BaseException) -> None:
+def _merged(participants: list[Participant], others: list[Participant]) -> list[Participant]:
+    """Returns the participants of two rounds, each once."""
+    return [*participants, *(participant for participant in others if participant not in participants)]
+
+
+def _log_unexpected(participants: list[Participant], error: BaseException) -> None:
     """Logs an exception, other than an error of the log, that made a commit fail. It does not raise an `Exception`."""
     try:  # noqa: SIM105 - `suppress` would need memory
         log_failure(
@@ -574,10 +578,10 @@ def _log_unexpected(participants: dict[Participant, None], error: BaseException)
         pass  # no memory for the values
 
 
-def _names(participants: dict[Participant, None]) -> str:
+def _names(participants: list[Participant]) -> str:
     """Returns the names of the first participants, for log lines. It does not raise an `Exception`."""
     try:
-        names = [log_name(participant) for participant in islice(participants, MAX_NAMES)]
+        names = [log_name(participant) for participant in participants[:MAX_NAMES]]
         more = len(participants) - len(names)
         return (", ".join(names) or "no partition") + (f" and {more} more" if more else "")
     except Exception:

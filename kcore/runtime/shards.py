@@ -34,8 +34,8 @@ class Shards(Generic[M]):
 
     Attributes:
         on_made: called with each new shard before its load; or None.
-        by_partition: the shards by partition, for compiled code. It is always the same dictionary; callers do not
-            change it.
+        by_partition: for each partition its shard, or None if this node does not own it; for compiled code. It is
+            always the same list; callers do not change it.
     """
 
     __slots__ = ("_ahead", "_make", "_pipeline", "_shards", "by_partition", "on_made", "partitions", "topic")
@@ -47,7 +47,7 @@ class Shards(Generic[M]):
         self._pipeline = pipeline
         self.on_made: Callable[[Shard[M]], None] | None = None
         self._shards: dict[int, Shard[M]] = {}
-        self.by_partition = self._shards
+        self.by_partition: list[Shard[M] | None] = [None] * partitions
         self._ahead: dict[int, Shard[M]] = {}  # shards that read the logs of other nodes, and serve nothing
 
     def __iter__(self) -> Iterator[Shard[M]]:
@@ -96,7 +96,7 @@ class Shards(Generic[M]):
             shard.continue_from(ahead)
         if self.on_made is not None:
             self.on_made(shard)
-        self._shards[index] = shard
+        self._shards[index] = self.by_partition[index] = shard
         shard.load()
 
     def read_ahead(self, index: int, log: ReadableLog) -> None:
@@ -128,6 +128,7 @@ class Shards(Generic[M]):
             return
         self._pipeline.commit()
         shard.unload()
+        self.by_partition[index] = None
         del self._shards[index]
 
     @property

@@ -16,8 +16,7 @@ cdef class GroupFastPath:
     cdef object _read                   # Operation.READ
     cdef object _group_resource         # ResourceType.GROUP
     cdef object _denied                 # the response to a client that may not READ the group
-    cdef dict _by_partition             # partition: shard
-    cdef int _partitions
+    cdef list _by_partition             # for each partition its shard, or None
     cdef FieldLayout _request
 
     cdef ShardCore _ready_shard(self, object request)

@@ -34,13 +34,12 @@ cdef class GroupFastPath:
         self._read, self._group_resource = read
         self._denied = denied
         self._by_partition = shards.by_partition
-        self._partitions = shards.partitions
         self._request = FieldLayout(request, dict(fields))
 
     cdef ShardCore _ready_shard(self, object request):
         """Returns the shard of a request's group; None if this node has no active shard for the group."""
         cdef PyObject* group_id = get(<PyObject*>request, self._request, GROUP_ID)
-        return None if group_id is NULL else ready_shard(self._by_partition, <object>group_id, self._partitions)
+        return None if group_id is NULL else ready_shard(self._by_partition, <object>group_id)
 
     cdef object _serve(self, ShardCore shard, object context, object request, Timer timer, int64_t deadline_ms,
                        object response):

@@ -20,8 +20,7 @@ cdef class CommitFastPath(EncodedFastPath):
     cdef readonly int64_t served        # requests that the fast path has served ...
     cdef readonly int64_t served_encoded    # ... and those of them that were not decoded
     cdef object _api
-    cdef dict _shards                   # partition: shard
-    cdef int _shard_count
+    cdef list _shards                   # for each partition its shard, or None
     cdef object _authorizer
     cdef object _read                   # Operation.READ
     cdef object _group_resource         # ResourceType.GROUP

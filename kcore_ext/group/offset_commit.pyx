@@ -116,7 +116,6 @@ cdef class CommitFastPath(EncodedFastPath):
                  type record_type not None):
         self._api = api
         self._shards = shards.by_partition
-        self._shard_count = shards.partitions
         self._authorizer = authorizer
         self._read, self._group_resource, self._topic_resource = permissions
         self._topics = topics
@@ -382,7 +381,7 @@ cdef class OffsetCommitFastPath(CommitFastPath):
         """
         cdef OffsetTables tables
         cdef OffsetBlock block
-        cdef ShardCore shard = ready_shard(self._shards, group_id, self._shard_count)
+        cdef ShardCore shard = ready_shard(self._shards, group_id)
         if shard is None:
             return None
         if self._authorizer is not None and not self._permitted(context, group_id, template):
@@ -488,7 +487,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
         template = self._template(context, request, False)
         if template is None:
             return None
-        shard = ready_shard(self._shards, group_id, self._shard_count)
+        shard = ready_shard(self._shards, group_id)
         if shard is None:
             return None
         transactional_id = read(request, self._request, TRANSACTIONAL_ID)

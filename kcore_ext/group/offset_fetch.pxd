@@ -55,8 +55,7 @@ cdef class OffsetFetchFastPath:
     cdef object _api
     cdef object _topics
     cdef tuple _permissions # the authorizer's `allowed` and its arguments; None: every request is allowed
-    cdef dict _shards       # partition: shard
-    cdef int _partitions
+    cdef list _shards       # for each partition its shard, or None
     cdef dict _cached   # group id: CachedResponse
     cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last response
     cdef FieldLayout _request

@@ -115,7 +115,6 @@ cdef class OffsetFetchFastPath:
     def __init__(self, api, shards not None, topics not None, permissions, *, request, response):
         self._api = api
         self._shards = shards.by_partition
-        self._partitions = shards.partitions
         self._topics = topics
         self._permissions = permissions
         self._cached = {}
@@ -154,7 +153,7 @@ cdef class OffsetFetchFastPath:
         query.by_id = version >= TOPIC_IDS_SINCE
         if not self._read(request, &query, &member_id, &member_epoch, &stable):
             return None
-        shard = ready_shard(self._shards, <object>query.group_id, self._partitions)
+        shard = ready_shard(self._shards, <object>query.group_id)
         if shard is None:
             return None
         tables = <OffsetTables?>shard.machine.offset_tables

@@ -1,8 +1,6 @@
 """The runtime's work for every request, for other compiled modules."""
 
 cimport cython
-from cpython.dict cimport PyDict_GetItemWithError
-from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -20,6 +18,7 @@ cdef class EncodedRecords:
 
 cdef class ParticipantCore:
     cdef public bint allows_background_commit   # see `Participant`
+    cdef int64_t _round                         # the number of the last round in which it enlisted; 0: none
 
     # `seal` and `committed` for the pipeline, without Python's method calls
     cdef int stage(self) except -1
@@ -38,7 +37,9 @@ cdef class MachineCore:
 
 
 cdef class PipelineCore:
-    cdef public dict _participants      # participants with staged records, as an ordered set
+    cdef public list _participants      # participants with staged records, each once
+    cdef int64_t _round                 # the number of the round, different from those of all other pipelines
+    cdef int64_t _taken_round           # the number of the last round that `_take_round` has returned
     cdef public list _responses         # the waiting `Pending` objects, in the order in which they are completed
     cdef public list _background_responses  # those of the background commit; None if there is none
     cdef public bint allows_background_commit  # whether this round may be written while the next one is decided
@@ -83,18 +84,14 @@ cdef class ShardCore(ParticipantCore):
     cdef int collect(self, BatchBuilder batch, object records) except -1
 
 
-cdef inline ShardCore ready_shard(dict by_partition, object key, int partitions):
+cdef inline ShardCore ready_shard(list by_partition, object key):
     """Returns the shard of a key if a fast path may handle a request without calling `run`, else None.
 
     The key must be a non-empty string. The shard must be active and have no responses to release, because `run` would
     complete these first.
     """
-    cdef PyObject* found
     cdef ShardCore shard
     if not PyUnicode_CheckExact(key) or not PyUnicode_GET_LENGTH(key):
         return None
-    found = PyDict_GetItemWithError(by_partition, partition_of(<str>key, partitions))
-    if found is NULL:
-        return None
-    shard = <ShardCore?><object>found
-    return shard if shard._active and not shard._outbox else None
+    shard = by_partition[partition_of(<str>key, <int>len(by_partition))]
+    return shard if shard is not None and shard._active and not shard._outbox else None

@@ -46,7 +46,7 @@ class PipelineCore:
     It calls the abstract methods of `CommitPipeline` to report errors.
     """
 
-    _participants: dict[Any, None]
+    _participants: list[Any]
     _responses: list[Pending]
     _background_responses: list[Pending] | None
     allows_background_commit: bool
@@ -95,22 +95,22 @@ class PipelineCore:
     def respond_after_background(self, pending: Pending, response: Any) -> None:
         """Completes `pending` with `response` once the background commit is durable."""
 
-    def _take_round(self) -> tuple[dict[Any, None], list[Pending]]:
+    def _take_round(self) -> tuple[list[Any], list[Pending]]:
         """Returns the round's participants and responses, and begins the next round; sets `interrupted`.
 
         If this call raises, the round is unchanged.
         """
 
-    def _give_back(self, participants: dict[Any, None], responses: list[Pending]) -> None:
+    def _give_back(self, participants: list[Any], responses: list[Pending]) -> None:
         """Undoes `_take_round`, before another participant enlists."""
 
-    def _begin_background(self, participants: dict[Any, None], responses: list[Pending]) -> None:
+    def _begin_background(self, participants: list[Any], responses: list[Pending]) -> None:
         """Marks a taken round as a background commit. Later decisions of its shards belong to the next round."""
 
     def _seal(self) -> None:
         """Seals every participant of the round, including partitions that sealing a shard enlists."""
 
-    def _release(self, participants: dict[Any, None], responses: list[Pending]) -> None:
+    def _release(self, participants: list[Any], responses: list[Pending]) -> None:
         """Calls `committed` of every participant, then completes every response, in order."""
 
     @abstractmethod

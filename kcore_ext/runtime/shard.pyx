@@ -12,7 +12,6 @@ the traceback was made, the traceback is NULL, and its release ends the process.
 """
 
 cimport cython
-from cpython.dict cimport PyDict_SetDefault
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker, non_transactional_builder, transactional_builder
@@ -90,12 +89,29 @@ cdef int64_t next_offset(object log) except -1:
     return (<ShardLogCore>log).next_offset() if isinstance(log, ShardLogCore) else log.end_offset
 
 
+cdef bint contains(list participants, object participant) noexcept:
+    for enlisted in participants:
+        if enlisted is participant:
+            return True
+    return False
+
+
+cdef int64_t last_round = 0     # of all pipelines
+
+
+cdef int64_t new_round() noexcept:
+    global last_round
+    last_round += 1
+    return last_round
+
+
 cdef class PipelineCore:
     """Documented in shard.pyi."""
 
     def __cinit__(self, *arguments, **named):
-        self._participants = {}
+        self._participants = []
         self._responses = []
+        self._round = new_round()
         self.allows_background_commit = True
 
     @property
@@ -118,15 +134,22 @@ cdef class PipelineCore:
         self._on_dirty = callback
 
     cpdef enlist(self, participant):
-        cdef bint allows_background_commit
+        cdef bint allows_background_commit, enlisted
+        cdef ParticipantCore core = None
         # All calls that may raise come first: a participant is enlisted completely or not at all.
         if isinstance(participant, ParticipantCore):
-            allows_background_commit = (<ParticipantCore>participant).allows_background_commit
+            core = <ParticipantCore>participant
+            enlisted = core._round == self._round
+            allows_background_commit = core.allows_background_commit
         else:
+            enlisted = contains(self._participants, participant)
             allows_background_commit = participant.allows_background_commit
-        if self._on_dirty is not None and len(self._participants) == 0:
-            self._on_dirty()
-        PyDict_SetDefault(self._participants, participant, None)
+        if not enlisted:
+            if self._on_dirty is not None and len(self._participants) == 0:
+                self._on_dirty()
+            self._participants.append(participant)
+            if core is not None:
+                core._round = self._round
         if not allows_background_commit:
             self.allows_background_commit = False
 
@@ -143,20 +166,22 @@ cdef class PipelineCore:
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.
         cdef tuple taken = (self._participants, self._responses)
-        cdef dict participants = {}
+        cdef list participants = []
         cdef list responses = []
         self.interrupted = True
+        self._taken_round, self._round = self._round, new_round()
         self._participants = participants
         self._responses = responses
         self.allows_background_commit = True
         return taken
 
-    def _give_back(self, dict participants not None, list responses not None):
+    def _give_back(self, list participants not None, list responses not None):
+        self._round = self._taken_round
         self._participants = participants
         self._responses = responses
         self.interrupted = False
 
-    def _begin_background(self, dict participants not None, list responses not None):
+    def _begin_background(self, list participants not None, list responses not None):
         cdef ShardCore shard
         for participant in participants:
             if isinstance(participant, ShardCore):
@@ -166,23 +191,20 @@ cdef class PipelineCore:
         self._background_responses = responses
 
     def _seal(self):
-        cdef dict participants = self._participants
-        cdef list present
+        cdef list participants = self._participants
         cdef Py_ssize_t sealed = 0
-        while sealed < len(participants):
-            present = list(participants)
-            while sealed < len(present):
-                participant = present[sealed]
-                try:
-                    if isinstance(participant, ParticipantCore):
-                        (<ParticipantCore>participant).stage()
-                    else:
-                        participant.seal()
-                except Exception as error:
-                    self.abort_round(error)
-                sealed += 1
+        while sealed < len(participants):   # sealing may enlist participants
+            participant = participants[sealed]
+            try:
+                if isinstance(participant, ParticipantCore):
+                    (<ParticipantCore>participant).stage()
+                else:
+                    participant.seal()
+            except Exception as error:
+                self.abort_round(error)
+            sealed += 1
 
-    def _release(self, dict participants, list responses):
+    def _release(self, list participants not None, list responses not None):
         for participant in participants:
             try:
                 if isinstance(participant, ParticipantCore):

@@ -86,7 +86,7 @@ cdef class StateWriter:
         shards = self._coordinator.shards
         if shards is None:
             return None
-        shard = ready_shard(shards.by_partition, self._name, shards.partitions)
+        shard = ready_shard(shards.by_partition, self._name)
         if shard is None:
             return None
         machine = shard.machine

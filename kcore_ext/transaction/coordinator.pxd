@@ -50,8 +50,7 @@ cdef class TransactionShardCore:
 
 cdef class CoordinatorCore:
     cdef object _shards
-    cdef dict _table                    # partition -> shard; None while there are no shards
-    cdef int _partitions
+    cdef list _table                    # for each partition its shard, or None; None while there are no shards
     cdef public object taken            # the code of a successful `add`
 
     cdef ShardCore active(self, transactional_id)

@@ -268,19 +268,16 @@ cdef class CoordinatorCore:
     def shards(self, shards):
         self._shards = shards
         self._table = None if shards is None else shards.by_partition
-        self._partitions = 0 if shards is None else shards.partitions
 
     cdef ShardCore active(self, transactional_id):
         """Returns the shard of an id; None if it is not on this node or not active."""
-        cdef PyObject* found
         cdef ShardCore shard
         if self._table is None or not transactional_id:
             return None
-        found = PyDict_GetItem(self._table, partition_of(<str?>transactional_id, self._partitions))
-        if found is NULL:
+        shard = self._table[partition_of(<str?>transactional_id, <int>len(self._table))]
+        if shard is None or not shard._active:
             return None
-        shard = <ShardCore?><object>found
-        return shard if shard._active and isinstance(shard.machine, TransactionShardCore) else None
+        return shard if isinstance(shard.machine, TransactionShardCore) else None
 
     def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, partitions, int client_version):
         cdef ShardCore shard = self.active(transactional_id)

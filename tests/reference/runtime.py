@@ -26,14 +26,14 @@ class ReferencePipeline(CommitPipeline):
     def _seal(self) -> None:
         sealed: list[Any] = []
         while len(sealed) < len(self._participants):
-            for participant in list(self._participants)[len(sealed) :]:
+            for participant in self._participants[len(sealed) :]:
                 sealed.append(participant)
                 try:
                     participant.seal()
                 except Exception as error:
                     self.abort_round(error)
 
-    def _release(self, participants: dict[Any, None], responses: list[Pending]) -> None:
+    def _release(self, participants: list[Any], responses: list[Pending]) -> None:
         for participant in participants:
             try:
                 participant.committed()
