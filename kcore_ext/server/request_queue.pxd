@@ -7,16 +7,7 @@ from libc.stdint cimport int64_t
 from kcore_ext.codec.frames cimport RequestHead
 from kcore_ext.server.api_entry cimport ApiEntry
 from kcore_ext.server.api_times cimport ApiTimes
-
-cdef class CachedRequest:
-    """A cached request, identified by its bytes without the correlation id."""
-
-    cdef ApiEntry route
-    cdef int version
-    cdef object context
-    cdef object request
-    cdef object response                # the last response ...
-    cdef bytes frame                    # ... and its frame
+from kcore_ext.server.request_cache cimport CachedRequest, RequestCache
 
 cdef class ResponseSlot:
     cdef RequestQueue _queue
@@ -57,14 +48,7 @@ cdef class RequestQueue:
     cdef ResponseSlot _first            # the queued responses, in request order
     cdef ResponseSlot _last
     cdef list _out
-    cdef dict _contexts
-    cdef object _last_context           # the context of the last decoded request; None before the first one ...
-    cdef str _last_client_id            # ... its client id ...
-    cdef int _last_version              # ... and its version
-    cdef bytes _header                  # of the last request for a fast path of encoded requests; None: not kept
-    cdef ApiEntry _header_route
-    cdef object _header_context
-    cdef dict _cached_requests
+    cdef RequestCache _cache
 
     cpdef feed(self, bytes data)
     cpdef bint serve(self) except -1
@@ -79,8 +63,6 @@ cdef class RequestQueue:
                      CachedRequest cached) except -1
     cdef int _decided(self, ApiEntry route, int version, int correlation_id, object context, object request,
                       object response, CachedRequest cached, int64_t began_ns) except -1
-    cdef bint _repeats_header(self, const unsigned char* frame, Py_ssize_t size) noexcept
-    cdef int _keep_header(self, const unsigned char* frame, Py_ssize_t header_bytes, ApiEntry route, object context) except -1
     cdef int _serve_encoded(
         self, ApiEntry route, object context, bytes source, const unsigned char* frame, Py_ssize_t size,
         RequestHead* head,
@@ -88,8 +70,6 @@ cdef class RequestQueue:
     cdef int _record_time(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
-    cdef object _context(self, int version, str client_id)
-    cdef int _cache_request(self, bytes key, ApiEntry route, int version, object context, object request) except -1
     cdef void _append(self, ResponseSlot slot)
     cdef void _drop_first(self)
     cdef int _complete(self, ResponseSlot slot, bytes frame) except -1

@@ -18,11 +18,9 @@ Besides the compilation, three measures make the module fast:
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_SIZE
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from kcore.server.frames import other_protocol
 from kcore_ext.codec.plan import MessageTooLargeError
@@ -33,28 +31,17 @@ from kcore_ext.runtime.encoded cimport UNREADABLE
 from kcore_ext.runtime.outcome cimport Pending
 from kcore_ext.server.api_entry cimport MAX_KEPT_FRAME, ApiEntry
 from kcore_ext.server.api_times cimport ApiTimes
+from kcore_ext.server.request_cache cimport (
+    BODY_AT, CORRELATION_ID_AT, CORRELATION_ID_BYTES, KEY_BYTES, MAX_CACHED_BYTES, VERSION_AT, CachedRequest, RequestCache,
+    key_of,
+)
 
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(object)
 
 cdef enum:
     LENGTH_BYTES = 4
-    KEY_BYTES = 2
-    VERSION_AT = 2
     CHECKED_BYTES = 65_536      # frames of more bytes are compared with the limit of their API
-    CORRELATION_ID_AT = 4       # in a frame without its length, after key and version
-    CORRELATION_ID_BYTES = 4
-    BODY_AT = 8
-    MAX_CACHED = 32             # requests that a queue caches ...
-    MAX_CACHED_BYTES = 256      # ... each with at most this many bytes ...
-    MAX_CONTEXTS = 64           # cached combinations of version and client id
-    MAX_CACHED_CLIENT_ID = 256  # characters of a client id; contexts of longer ones are not cached
-
-
-@cython.final
-@cython.freelist(64)
-cdef class CachedRequest:
-    pass
 
 
 @cython.freelist(256)
@@ -104,15 +91,6 @@ cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int c
     cdef ResponseSlot slot = ResponseSlot.__new__(ResponseSlot)
     fill_slot(slot, queue, route, version, correlation_id)
     return slot
-
-
-cdef inline bytes key_of(const unsigned char* frame, Py_ssize_t size):
-    """Returns the key of a cached request, or of a header: its bytes without the correlation id."""
-    cdef bytes key = PyBytes_FromStringAndSize(NULL, size - CORRELATION_ID_BYTES)
-    cdef char* to = PyBytes_AS_STRING(key)
-    memcpy(to, frame, CORRELATION_ID_AT)
-    memcpy(to + CORRELATION_ID_AT, frame + BODY_AT, size - BODY_AT)
-    return key
 
 
 cdef bytes joined(list frames):
@@ -182,7 +160,7 @@ cdef class RequestQueue:
         self._clock_ns = clock_ns
         self._buffer = b""
         self._out = []
-        self._contexts, self._cached_requests = {}, {}
+        self._cache = RequestCache()
 
     # ---- received bytes
 
@@ -224,12 +202,10 @@ cdef class RequestQueue:
 
     @property
     def cache_size(self) -> int:
-        return len(self._contexts) + len(self._cached_requests)
+        return self._cache.size()
 
     def clear_cache(self):
-        self._last_context = self._header = None
-        self._contexts.clear()
-        self._cached_requests.clear()
+        self._cache.clear()
 
     # ---- requests
 
@@ -322,24 +298,23 @@ cdef class RequestQueue:
         """
         cdef RequestHead head
         cdef ApiEntry route = None
+        cdef RequestCache cache = self._cache
         cdef CachedRequest cached
-        cdef PyObject* found
         cdef bytes key = None
         cdef int api_key
-        if self._repeats_header(frame, size):
+        if cache.repeats_header(frame, size):
             head.api_version = read_int16(frame + VERSION_AT)
             head.correlation_id = read_int32(frame + CORRELATION_ID_AT)
-            head.body = PyBytes_GET_SIZE(self._header) + CORRELATION_ID_BYTES
-            return self._serve_encoded(self._header_route, self._header_context, source, frame, size, &head)
+            head.body = PyBytes_GET_SIZE(cache.header) + CORRELATION_ID_BYTES
+            return self._serve_encoded(cache.header_route, cache.header_context, source, frame, size, &head)
         if BODY_AT <= size <= MAX_CACHED_BYTES:
             api_key = read_int16(frame)
             if 0 <= api_key < len(self._routes) and self._routes[api_key] is not None:
                 route = <ApiEntry>self._routes[api_key]
                 if route.caches_requests:
                     key = key_of(frame, size)
-                    found = PyDict_GetItemWithError(self._cached_requests, key)
-                    if found != NULL:
-                        cached = <CachedRequest>found
+                    cached = cache.find(key)
+                    if cached is not None:
                         return self._decide(cached.route, cached.version, read_int32(frame + CORRELATION_ID_AT),
                                             cached.context, cached.request, cached)
         client_id = read_request_header(frame, size, 0, &head)
@@ -352,44 +327,15 @@ cdef class RequestQueue:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
             self.respond(route, version, head.correlation_id, response)
             return 0
-        if self._last_context is not None and head.api_version == self._last_version and (
-            <str>client_id == self._last_client_id
-        ):
-            context = self._last_context    # most clients repeat one API
-        else:
-            context = self._context(head.api_version, <str>client_id)
+        context = cache.context(self._owner, head.api_version, <str>client_id)
         if route._encoded is not None:
-            self._keep_header(frame, head.body, route, context)
+            cache.keep_header(frame, head.body, route, context)
             return self._serve_encoded(route, context, source, frame, size, &head)
         request = route._decode(frame, size, head.api_version, head.body)
-        if key is not None and len(<str>client_id) <= MAX_CACHED_CLIENT_ID:
-            self._cache_request(key, route, head.api_version, context, request)
+        if key is not None:
+            cache.add(key, route, head.api_version, <str>client_id, context, request)
         # The response is cached only if the request is repeated, because a starting client repeats few requests.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
-
-    cdef bint _repeats_header(self, const unsigned char* frame, Py_ssize_t size) noexcept:
-        """Returns True if a request has the same header, apart from the correlation id, as the request before it on the
-        fast path for encoded requests. Route and context of that request then apply.
-        """
-        cdef Py_ssize_t header_bytes
-        cdef const char* header
-        if self._header is None:
-            return False
-        header_bytes = PyBytes_GET_SIZE(self._header)
-        header = PyBytes_AS_STRING(self._header)
-        return (
-            size >= header_bytes + CORRELATION_ID_BYTES
-            and memcmp(frame, header, CORRELATION_ID_AT) == 0
-            and memcmp(frame + BODY_AT, header + CORRELATION_ID_AT, header_bytes - CORRELATION_ID_AT) == 0
-        )
-
-    cdef int _keep_header(
-        self, const unsigned char* frame, Py_ssize_t header_bytes, ApiEntry route, object context
-    ) except -1:
-        """Keeps the header of a request, unless it is long, for the requests after it."""
-        self._header = key_of(frame, header_bytes) if header_bytes <= MAX_CACHED_BYTES else None
-        self._header_route, self._header_context = route, context
-        return 0
 
     cdef int _serve_encoded(
         self, ApiEntry route, object context, bytes source, const unsigned char* frame, Py_ssize_t size,
@@ -420,31 +366,6 @@ cdef class RequestQueue:
             route.requests -= 1     # `_decide` counts it
         request = route._decode(frame, size, head.api_version, head.body)
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
-
-    cdef object _context(self, int version, str client_id):
-        """Returns the context of requests with this version and client id, and remembers it as the last one."""
-        context = self._contexts.get((version, client_id))
-        if context is None:
-            context = self._owner.make_context(version, client_id)
-            if len(client_id) > MAX_CACHED_CLIENT_ID:
-                return context
-            if len(self._contexts) >= MAX_CONTEXTS:  # the client sends many different ids
-                self._contexts.clear()
-            self._contexts[version, client_id] = context
-        self._last_context, self._last_client_id, self._last_version = context, client_id, version
-        return context
-
-    cdef int _cache_request(self, bytes key, ApiEntry route, int version, object context, object request) except -1:
-        """Caches a decoded request, because the same bytes may arrive again."""
-        cdef CachedRequest cached = CachedRequest.__new__(CachedRequest)
-        if len(self._cached_requests) >= MAX_CACHED:
-            self._cached_requests.clear()
-        cached.route = route
-        cached.version = version
-        cached.context = context
-        cached.request = request
-        self._cached_requests[key] = cached
-        return 0
 
     cdef int _decide(
         self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest cached
