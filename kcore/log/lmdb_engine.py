@@ -88,7 +88,7 @@ def open_engine(
     The arguments are those of `LmdbLogEngine`. `fsync` and `os` need a `path`; `memory` ignores the other arguments.
     """
     if durability == "memory":
-        return MemoryLogEngine()
+        return MemoryLogEngine(tail_size_bytes=TAIL_SIZE_BYTES)
     if path is None:
         raise ValueError(f"durability {durability!r} needs a path")
     return LmdbLogEngine(path, durability, create=create, map_size_bytes=map_size_bytes)

@@ -311,13 +311,18 @@ class MemoryStorage(Storage):
 
 
 class MemoryLogEngine(StagedLogEngine):
-    """A LogEngine without a disk. Pass the `storage` of a closed engine to continue from its committed state."""
+    """A LogEngine without a disk.
+
+    Args:
+        storage: the storage of a closed engine, to continue from its committed state; None for a new one.
+        tail_size_bytes: the maximum size of the newest batches that readers find without the storage. These batches
+            need no further memory, because the storage has the same objects. By default, all reads use the storage.
+    """
 
     __slots__ = ("storage",)
 
     durability = "memory"
 
-    def __init__(self, storage: MemoryStorage | None = None) -> None:
+    def __init__(self, storage: MemoryStorage | None = None, tail_size_bytes: int = 0) -> None:
         self.storage = MemoryStorage() if storage is None else storage
-        # All batches are in memory anyway, so a tail is not needed.
-        super().__init__(self.storage, tail_size_bytes=0)
+        super().__init__(self.storage, tail_size_bytes)

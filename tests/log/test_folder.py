@@ -267,8 +267,10 @@ def test_durability_memory_is_for_logs_without_a_path(folder: Path) -> None:
     with pytest.raises(ValueError, match="needs a path"):
         open_engine(None)
     engine = open_engine(None, "memory")
-    fill(engine.open(key()), engine, 1)
+    stored = fill(engine.open(key()), engine, 1)
     assert not folder.exists()
+    assert engine.stats().tail_size_bytes > 0, "readers find the newest batches without the storage"
+    assert contents(engine.open(key())) == stored
 
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
