@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FILE ?= docs/architecture.md
 SECONDS ?= 30
 SEEDS ?= 0-99
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-cluster demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate simulate-campaign soak sanitize bench bench-peers lint lint-types lint-rest compile-tests docs dist dist-test site clean
+.PHONY: build demo demo-cluster demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate simulate-campaign soak sanitize bench bench-peers lint lint-types lint-rest run-tests compile-extension install-dependencies docs dist dist-test site clean
 
 build: $(STAMP)
 
@@ -20,11 +21,20 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("kcore needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
 
+# The C compiler runs beside the installation of the dependencies, which uses one core and the network.
 $(STAMP): pyproject.toml setup.py $(SOURCES) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	# Where PYTHONDONTWRITEBYTECODE is set, every start would compile everything: half a second instead of a fifth.
-	$(BIN)/python -m compileall -q kcore kcore_ext
+	$(PIP) install $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+	$(MAKE) --jobs 2 compile-extension install-dependencies
 	touch $(STAMP)
+
+compile-extension:
+	$(BIN)/python setup.py -q build_ext --inplace
+
+# KCORE_EXT=none: `compile-extension` compiles the modules. --no-compile: Python compiles the files that it imports; pip
+# would compile all files of all packages.
+install-dependencies:
+	KCORE_EXT=none $(PIP) install --no-compile --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m compileall -q kcore kcore_ext
 
 demo: build
 	$(BIN)/kcore demo --file '$(FILE)'
@@ -45,14 +55,14 @@ demo-spark-cluster: build
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5'
 	$(BIN)/kcore demo --spark --cluster $(if $(JARS),--jars '$(JARS)')
 
-# One process compiles the tests, so that not each worker does it at its start.
+# One process compiles the tests, so that not each worker does it at its start. The type checker runs beside the tests.
 # More workers than two cores: many tests wait for other processes.
 test: build
-	$(MAKE) --jobs 2 lint compile-tests
-	$(BIN)/python -m pytest -n 4 --dist worksteal tests
+	$(MAKE) --jobs 2 lint run-tests
 
-compile-tests: build
+run-tests: build
 	$(BIN)/python -m pytest --collect-only --quiet tests >/dev/null
+	$(BIN)/python -m pytest -n 4 --dist worksteal tests
 
 test-long: build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests

@@ -43,7 +43,9 @@ DIRECTIVES = {
 
 
 def extensions() -> list[Extension]:
-    """Makes an extension for each .pyx. KCORE_EXT=name,name limits the build to these modules or packages."""
+    """Makes an extension for each .pyx. KCORE_EXT=name,name limits the build to these modules or packages, and
+    KCORE_EXT=none compiles nothing.
+    """
     only = {name for name in os.environ.get("KCORE_EXT", "").split(",") if name}
     found = []
     for source in sorted(ROOT.glob("kcore_ext/**/*.pyx")):
@@ -67,13 +69,16 @@ def drop_code_of_other_versions() -> None:
 
 def generated() -> list[Extension]:
     """Generates the C code of the extensions."""
+    found = extensions()
+    if not found:
+        return []  # KCORE_EXT=none: another process may be writing the C files now
     if Cython.__version__ in ("3.3.0", "3.3.1"):
         sys.stderr.write(
             f"setup.py: Cython {Cython.__version__} releases objects twice when memory runs out; use 3.2\n"
         )
     drop_code_of_other_versions()
     # Cython's own workers are forked, which is safe on Linux alone.
-    return cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0)
+    return cythonize(found, compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0)
 
 
 JOBS = os.cpu_count() or 1
