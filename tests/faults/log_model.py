@@ -22,6 +22,7 @@ import pytest
 from kcore.log import LmdbLogEngine, LogEngine, LogError, MemoryLogEngine, MemoryStorage
 from kcore.log.journal import MAX_ENTRY_BYTES
 from tests.log.batches import batch, contents, key, stamped
+from tools.simulate.interrupts import without_collections
 
 PARTITIONS = 3
 TRIES = 3
@@ -319,14 +320,15 @@ def at_call(nth: int, error: BaseException, behind: int = 0) -> Iterator[None]:
                 raise error
         return trace
 
-    if behind:
-        sys.settrace(trace)
-    sys.setprofile(profile)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-        sys.settrace(None)
+    with without_collections():
+        if behind:
+            sys.settrace(trace)
+        sys.setprofile(profile)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            sys.settrace(None)
 
 
 @contextmanager
@@ -344,8 +346,9 @@ def at_line(nth: int, error: BaseException) -> Iterator[None]:
                 raise error
         return trace
 
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(None)
+    with without_collections():
+        sys.settrace(trace)
+        try:
+            yield
+        finally:
+            sys.settrace(None)

@@ -15,7 +15,7 @@ import kcore
 from kcore.errors import EngineInterruptedError, ReentrantCallError
 from tests.kit import commit, committed, fetch, make_topic, wait_until
 from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
-from tools.simulate.interrupts import InterruptAt, interrupted
+from tools.simulate.interrupts import InterruptAt, interrupted, without_collections
 
 
 def interrupt_at(point: int, action: Callable[[], object]) -> bool:
@@ -43,7 +43,14 @@ def everywhere(action: Callable[[int], bool], most: int, step: int = 1) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "step"), [("commit", 1), ("produce", 1), ("transaction", 5), ("join", 7), ("consumer join", 5)]
+    ("name", "step"),
+    [
+        *(("commit", 3), ("produce", 3), ("transaction", 15), ("join", 21), ("consumer join", 15)),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("commit", 1), ("produce", 1), ("transaction", 5), ("join", 7), ("consumer join", 5))
+        ),
+    ],
 )
 def test_an_interrupt_at_any_call_loses_nothing_that_was_acknowledged(tmp_path: Path, name: str, step: int) -> None:
     ledger = Ledger(tmp_path / "data")
@@ -144,12 +151,13 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
             wait, interrupt = driver._wait, InterruptAt(point, KeyboardInterrupt)
 
             def interrupted_wait(*arguments: Any, wait: Any = wait, interrupt: InterruptAt = interrupt) -> None:
-                sys.setprofile(interrupt)
-                try:
-                    # A thread that continues after its sleep executes the engine, and is not interrupted here.
-                    wait(*arguments)
-                finally:
-                    sys.setprofile(None)
+                with without_collections():
+                    sys.setprofile(interrupt)
+                    try:
+                        # A thread that continues after its sleep executes the engine, and is not interrupted here.
+                        wait(*arguments)
+                    finally:
+                        sys.setprofile(None)
 
             turn = driver.turn
             driver.turn = lambda: None  # type: ignore[method-assign]

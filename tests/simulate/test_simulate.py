@@ -4,6 +4,7 @@ shortened.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -187,6 +188,37 @@ def test_the_record_of_the_campaign_is_complete() -> None:
     batches = list(read_record(RECORD))
     assert batches
     assert all(batch.seeds > 0 and batch.events > 0 and batch.commit for batch in batches)
+
+
+class Forgotten:
+    """An object in a cycle. Its finalizer calls a function of kcore, as those of log files do."""
+
+    def __init__(self) -> None:
+        self.cycle = self
+
+    def __del__(self) -> None:
+        key()
+
+
+def test_finalizers_of_other_objects_are_no_events() -> None:
+    """A garbage collection within the traced code would call finalizers, and their events would count."""
+    before = gc.get_threshold()
+    counts = []
+    for forgotten in (0, 100):
+        log = MemoryLogEngine()
+        fill(log.open(key()), log, 1)
+        log.open(key()).append(batch(), 0)
+        gc.collect()
+        for _ in range(forgotten):
+            Forgotten()
+        try:
+            with interrupted(1_000_000, MemoryError, print, "") as interrupt:
+                gc.set_threshold(1, 1, 1)
+                log.commit()
+        finally:
+            gc.set_threshold(*before)
+        counts.append(interrupt.left)
+    assert counts[0] == counts[1] < 1_000_000 - 3
 
 
 def test_an_interrupt_comes_at_its_event() -> None:

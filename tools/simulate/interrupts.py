@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,22 @@ class InterruptAt:
 
 
 @contextmanager
+def without_collections() -> Iterator[None]:
+    """Runs the block without garbage collections.
+
+    A collection would run the finalizers of unrelated objects within the block. An exception would then be raised in a
+    finalizer, or the calls of the finalizers would count.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
 def uninterrupted() -> Iterator[None]:
     """Runs the block without the profile function, so that no exception is injected in it."""
     profile = sys.getprofile()
@@ -72,10 +89,11 @@ def interrupted(
 ) -> Iterator[InterruptAt]:
     """Raises an exception at one event of the block; the arguments are those of `InterruptAt`."""
     interrupt = InterruptAt(events_before, error, modules)
-    sys.setprofile(interrupt)
-    try:
-        yield interrupt
-    finally:
-        sys.setprofile(None)
-        if interrupt.raised:
-            trace(f"{error.__name__} at event {events_before}: {interrupt.where}")
+    with without_collections():
+        sys.setprofile(interrupt)
+        try:
+            yield interrupt
+        finally:
+            sys.setprofile(None)
+            if interrupt.raised:
+                trace(f"{error.__name__} at event {events_before}: {interrupt.where}")
