@@ -47,10 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 
 
+gc.disable()  # until all tests are collected: the collector would search through all earlier imports again and again
+
+
 def pytest_collection_finish() -> None:
     """Exempts the collected tests, about a million objects, from all later garbage collections."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 from collections.abc import Iterator
@@ -76,11 +77,16 @@ def nodes_of(path: Path) -> list[ast.AST]:
 def docstrings() -> list[tuple[str, int, str]]:
     """Lists file, line and text of each docstring in Python files and stubs."""
     found = []
-    for path in tracked_files(".py", ".pyi"):
-        for node in nodes_of(path):
-            text = ast.get_docstring(node)
-            if text:
-                found.append((str(path.relative_to(ROOT)), getattr(node, "lineno", 1), text.strip()))
+    gc.disable()  # the collector would search through all syntax trees several times, which takes longer than parsing
+    try:
+        for path in tracked_files(".py", ".pyi"):
+            for node in nodes_of(path):
+                text = ast.get_docstring(node)
+                if text:
+                    found.append((str(path.relative_to(ROOT)), getattr(node, "lineno", 1), text.strip()))
+    finally:
+        gc.freeze()  # the cached syntax trees
+        gc.enable()
     return found
 
 
