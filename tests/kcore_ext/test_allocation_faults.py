@@ -24,7 +24,7 @@ from tests.kcore_ext.allocation import (
     request_cases,
     soft_state_cases,
 )
-from tests.kcore_ext.allocation.sweep import Attempt
+from tests.kcore_ext.allocation.sweep import FOREVER, Attempt
 
 ROOT = Path(__file__).parents[2]
 STRICT_MEMORY = {
@@ -36,8 +36,9 @@ STRICT_MEMORY = {
 MODULES = (assignor_cases, client_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)
 
 
+@pytest.mark.parametrize("spans", [(1, FOREVER), pytest.param((2, 3), marks=pytest.mark.long)], ids=["one", "several"])
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
-def test_each_failed_allocation_is_survived(module: ModuleType) -> None:
+def test_each_failed_allocation_is_survived(module: ModuleType, spans: tuple[int, ...]) -> None:
     require_failing_allocations()
     cases = [
         name
@@ -45,7 +46,7 @@ def test_each_failed_allocation_is_survived(module: ModuleType) -> None:
         if not name.startswith("_") and inspect.signature(case).return_annotation in (Attempt, "Attempt")
     ]
     run = subprocess.run(
-        [sys.executable, "-m", "tests.kcore_ext.allocation.sweep", module.__name__, *cases],
+        [sys.executable, "-m", "tests.kcore_ext.allocation.sweep", ",".join(map(str, spans)), module.__name__, *cases],
         cwd=ROOT,
         env=STRICT_MEMORY | os.environ,  # a build with sanitizers has its own allocator
         capture_output=True,

@@ -426,9 +426,10 @@ def test_the_migration_adds_the_checksums_and_keeps_the_content(copied: Path, ca
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # raised in a method `__del__`
+@pytest.mark.parametrize("step", [11, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_exception_at_any_line_of_a_migration_leaves_the_folder_usable(
-    error: type[BaseException], copied: Path, tmp_path: Path
+    error: type[BaseException], step: int, copied: Path, tmp_path: Path
 ) -> None:
     sound = state(copied)
     make_older(copied, 7)
@@ -437,7 +438,7 @@ def test_an_exception_at_any_line_of_a_migration_leaves_the_folder_usable(
     file = (copied / "data.mdb").read_bytes()
     nth = missed = 0
     while missed < 2:
-        nth += 3
+        nth += step
         (copied / "data.mdb").write_bytes(file)
         try:
             with at_line(nth, error()):

@@ -226,8 +226,9 @@ def engine_threads() -> list[threading.Thread]:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("operation", ["listen", "close"])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_an_interrupt_at_any_call_leaves_a_listening_node_that_can_be_closed(
-    tmp_path: Path, operation: str, error: type[BaseException]
+    tmp_path: Path, operation: str, error: type[BaseException], step: int
 ) -> None:
     """An interrupt at any call of `listen` or `close` leaves a node that `close` can close completely. Otherwise the
     data folder would stay locked.
@@ -237,7 +238,7 @@ def test_an_interrupt_at_any_call_leaves_a_listening_node_that_can_be_closed(
     with kcore.open(tmp_path / "data", config=settings) as node:
         node.listen()  # imports modules: an interrupt within an import would leave Python's own lock behind
     acknowledged = 0
-    for at in itertools.count(1):
+    for at in itertools.count(1, step):
         node = kcore.open(tmp_path / "data", config=settings)
         if not acknowledged:
             node.topics.create("t", 1)

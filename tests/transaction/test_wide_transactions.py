@@ -92,8 +92,13 @@ def test_a_crash_between_slices_loses_no_marker(slices: int) -> None:
     assert_ended(world)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
-@pytest.mark.parametrize("markers", [0, 1, MARKERS_PER_SLICE - 1, MARKERS_PER_SLICE, PARTITIONS - 1])
+@pytest.mark.parametrize(
+    ("markers", "error"),
+    [
+        *((0, MemoryError), (1, RuntimeError), (MARKERS_PER_SLICE - 1, RuntimeError)),
+        *((MARKERS_PER_SLICE, MemoryError), (PARTITIONS - 1, RuntimeError)),
+    ],
+)
 def test_an_exception_in_a_slice_restarts_the_marker_phase(
     monkeypatch: pytest.MonkeyPatch, markers: int, error: type[Exception]
 ) -> None:

@@ -126,7 +126,7 @@ def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
     world = make_world()
     steps = step_through(world, world.start(beat("m"), 1))
     failed = 0
-    for nth in {*range(1, 6), *range(6, steps, 4), steps}:
+    for nth in {*range(1, 6), *range(6, steps, 12), steps}:
         world = make_world()
 
         def fail(step: int, nth: int = nth, world: World = world) -> None:

@@ -2,7 +2,10 @@
 
 The process is a child of the tests, so that a crash fails one test and does not end the whole run:
 
-    python -m tests.kcore_ext.allocation.sweep MODULE CASE...
+    python -m tests.kcore_ext.allocation.sweep SPANS MODULE CASE...
+
+SPANS is a list such as 1,2: each run makes this number of successive allocations fail. 0 stands for all later ones. A
+second failure tests the code that handles the first one.
 
 A case is a function without arguments that returns an `Attempt`. The sweep calls it again for every allocation, so an
 attempt always starts from a fresh state.
@@ -24,10 +27,6 @@ then.
 """
 MAX_ALLOCATIONS: Final = 3000
 FOREVER: Final = 0
-SPANS: Final = (1, 2, 3, FOREVER)
-"""Each run makes this number of successive allocations fail; 0 stands for all later ones. A second failure tests the
-code that handles the first one.
-"""
 
 
 class Attempt(NamedTuple):
@@ -63,12 +62,12 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
     return True
 
 
-def sweep(case: Callable[[], Attempt]) -> int:
-    """Runs a case again and again, each time with another failing allocation and with each value of `SPANS`. Returns
-    the number of runs in which the action failed.
+def sweep(case: Callable[[], Attempt], spans: list[int]) -> int:
+    """Runs a case again and again, each time with another failing allocation and with each of the spans. Returns the
+    number of runs in which the action failed.
     """
     failed = 0
-    for span in SPANS:
+    for span in spans:
         quiet = index = 0
         while quiet < QUIET_RUNS:
             attempt = case()
@@ -86,7 +85,7 @@ def sweep(case: Callable[[], Attempt]) -> int:
 def main(arguments: list[str]) -> None:
     """Sweeps the cases that the command line names and prints the number of failed attempts of each."""
     faulthandler.enable()
-    module, *names = arguments
+    spans, module, *names = arguments
     for name in names:
         sys.stdout.write(f"{name}: ")
         sys.stdout.flush()  # a case that ends the process is the last one in the output
@@ -96,7 +95,7 @@ def main(arguments: list[str]) -> None:
         attempt.action()
         attempt.check(True)
         gc.disable()  # collections would make the count of allocations depend on earlier attempts
-        failed = sweep(case)
+        failed = sweep(case, [int(span) for span in spans.split(",")])
         gc.enable()
         gc.collect()
         sys.stdout.write(f"{failed}\n")
