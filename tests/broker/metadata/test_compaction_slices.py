@@ -24,7 +24,7 @@ from kcore.broker.metadata.records import (
 )
 from kcore.security.scram import ScramCredential, ScramMechanism
 from tests.broker.context import NODE_ID, BrokerContext
-from tests.seeds import SEED
+from tests.seeds import SEED, first_of
 
 KINDS = ("topic", "topic", "grow", "grow", "delete", "config", "config", "group", "acl", "acl", "scram")
 
@@ -108,7 +108,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.seeded
-@pytest.mark.parametrize("number", range(40))
+@pytest.mark.parametrize("number", first_of(range(40), 12))
 def test_changes_between_slices_survive(number: int) -> None:
     """The node makes and commits changes between the slices of a compaction. A restart gives the same state as before,
     although the log was truncated.

@@ -14,6 +14,7 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.consumer.group import ConsumerGroup
 from tests.group.consumer.members import GROUP, Member, World
 from tests.group.migration.members import ClassicClient
+from tests.seeds import first_of
 
 PARTITIONS = 6
 SESSION_MS = 6_000
@@ -118,7 +119,7 @@ class Roll:
         raise AssertionError(f"not at rest: {[(client.member_id, self.used(client)) for client in self.clients]}")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", first_of(range(20), 8))
 def test_a_live_group_migrates_and_back(seed: int) -> None:
     """Consumer members replace the classic members, and then classic members replace the consumer members. Clients
     crash, and the server restarts.
