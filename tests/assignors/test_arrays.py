@@ -52,7 +52,7 @@ def owners(assignment: GroupAssignment, topics: Topics) -> list[int]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(groups())
 def test_arrays_give_the_results_of_value_objects(group: tuple[list[Member], Topics]) -> None:
     """The array and typed APIs give the same results for groups with racks, static members and earlier owners."""
@@ -132,7 +132,7 @@ def tasks_of(assignment: GroupAssignment) -> dict[str, set[tuple[str, int]]]:
     return {m: {(str(t), n) for t, numbers in row.items() for n in numbers} for m, row in assignment.items()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     processes=st.lists(st.integers(0, 4), min_size=1, max_size=8),
     parts=st.dictionaries(

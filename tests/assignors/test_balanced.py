@@ -61,7 +61,7 @@ def best_score(members: list[Member], topics: Topics) -> Score:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(small_groups())
 def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
     """Compares all three criteria with the optimum of an exhaustive search."""

@@ -231,7 +231,7 @@ def all_faults(data: bytes | bytearray | memoryview) -> set[str]:
 
 
 @given(data=st.binary(max_size=300))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_bytes_are_refused_or_read_without_a_crash(data: bytes) -> None:
     assert all_faults(data) <= DOCUMENTED
     assert all_faults(make()[:61] + data) <= DOCUMENTED
@@ -239,7 +239,7 @@ def test_any_bytes_are_refused_or_read_without_a_crash(data: bytes) -> None:
 
 
 @given(data=st.data(), codec=st.integers(0, 4), seal=st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_damage_is_refused_or_read_without_a_crash(data: st.DataObject, codec: int, seal: bool) -> None:
     batch = bytearray(make(codec))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -265,7 +265,7 @@ def page_before_unreadable_memory() -> memoryview:
 
 
 @given(data=st.data(), codec=st.integers(0, 4))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_bytes_after_the_buffer_are_never_read(
     data: st.DataObject, codec: int, page_before_unreadable_memory: memoryview
 ) -> None:

@@ -107,7 +107,7 @@ def test_batches_of_other_clients_are_read(
 
 
 @given(records=entries, transactional=st.booleans(), producer=producers)
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_the_independent_codec_reads_kcores_batches(
     records: list[Entry], transactional: bool, producer: tuple[int, int, int]
 ) -> None:

@@ -426,4 +426,4 @@ class AnyInteraction(RuleBasedStateMachine):
 
 
 TestAnyInteraction = AnyInteraction.TestCase
-TestAnyInteraction.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestAnyInteraction.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

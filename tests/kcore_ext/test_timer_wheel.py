@@ -148,7 +148,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
 
 
 TestWheelAgainstSortedList = WheelAgainstSortedList.TestCase
-TestWheelAgainstSortedList.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWheelAgainstSortedList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("start_ms", [0, 1, 63, 64, 4095, 2**18 - 1, 2**24, 1_790_000_000_000])

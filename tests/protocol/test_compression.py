@@ -49,7 +49,7 @@ ORACLES = {
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=payloads)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_compressed_bytes_round_trip(codec: CompressionType, data: bytes) -> None:
     packed = compress(codec, data)
     assert decompress(codec, packed, LIMIT) == data
@@ -104,7 +104,7 @@ def test_gzip_of_several_members_is_read_as_one() -> None:
 
 
 @given(st.lists(st.binary(max_size=700) | st.integers(0, 5000).map(bytes), min_size=1, max_size=12))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_gzip_of_members_of_all_sizes_is_read_as_one(parts: list[bytes]) -> None:
     packed = b"".join(gzip.compress(part) for part in parts)
     assert decompress(CompressionType.GZIP, packed, LIMIT) == b"".join(parts)
@@ -275,7 +275,7 @@ def test_truncated_data_are_refused(codec: CompressionType) -> None:
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
 @given(data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_damage_is_refused_or_gives_other_bytes(codec: CompressionType, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, bytes(range(200)) * 3))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -393,4 +393,4 @@ class BackgroundCommits(RuleBasedStateMachine):
 
 
 TestBackgroundCommits = pytest.mark.timeout(300)(BackgroundCommits.TestCase)
-TestBackgroundCommits.settings = settings(max_examples=150, stateful_step_count=40, deadline=None, print_blob=True)
+TestBackgroundCommits.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)

@@ -283,7 +283,7 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
     return seen
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps)
 def test_both_queues_behave_alike(script: list[tuple[str, Any]]) -> None:
     assert play(RequestQueue, script) == play(ReferenceRequestQueue, script)

@@ -125,7 +125,7 @@ REQUESTS = st.sampled_from(OPERATIONS).flatmap(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests=st.lists(REQUESTS, min_size=1, max_size=6))
 def test_every_request_gets_a_described_response_and_the_broker_survives(
     control: ControlServer, requests: list[tuple[Operation, list[str], Any]]

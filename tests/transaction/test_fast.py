@@ -208,7 +208,7 @@ others = st.one_of(
 )
 
 
-@settings(max_examples=125, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(commits | commits | ends | ends | others, max_size=14))
 def test_both_paths_give_equal_responses_and_records(script: list[tuple[Any, ...]]) -> None:
     assert play(Compared(plain=False), script) == play(Compared(plain=True), script)

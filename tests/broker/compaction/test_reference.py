@@ -29,7 +29,7 @@ def expected(world: World, max_merged_bytes: int) -> list[bytes]:
     return neighbours_merged(there, max_merged_bytes) + stored[-1:]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(turns=TURNS, unread_batches=st.sampled_from([1, 2, 32]), max_merged_bytes=st.sampled_from([300, 1000, 65536]))
 def test_a_pass_gives_the_same_log_as_the_reference(
     turns: list[tuple[list[tuple[Entries, int, int, bool]], int]], unread_batches: int, max_merged_bytes: int
@@ -54,7 +54,7 @@ def test_a_pass_gives_the_same_log_as_the_reference(
             assert work.size_bytes == sum(map(len, found[:-1]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     turns=TURNS,
     slice_records=st.integers(1, 30),

@@ -369,7 +369,7 @@ class Pair(RuleBasedStateMachine):
 
 
 TestPair = Pair.TestCase
-TestPair.settings = settings(max_examples=75, stateful_step_count=25, deadline=None)
+TestPair.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 # ---------------------------------------------------------------- requests that the fast path serves

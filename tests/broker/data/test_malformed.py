@@ -53,7 +53,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(batch[:cut]) + draw(st.sampled_from([b"", b"", b"", b"\0" * 5, b"\0" * 20]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.one_of(damaged(), damaged(), st.binary(max_size=100), st.sampled_from(SEEDS)), max_size=12))
 def test_damaged_batches_are_refused_or_stored_whole(batches: list[bytes]) -> None:
     """Every accepted batch can be read by every consumer, and the log stays valid."""
@@ -78,7 +78,7 @@ NUMBERS = st.sampled_from([-(2**31), -2, -1, 0, 1, 2, 3, 100, 2**31 - 1])
 OFFSETS = st.sampled_from([-(2**63), -2, -1, 0, 1, 2, 3, 4, 2**63 - 1])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     st.lists(st.tuples(NUMBERS, OFFSETS, NUMBERS, NUMBERS, NUMBERS), max_size=4),
     st.tuples(NUMBERS, NUMBERS, NUMBERS, st.integers(-128, 127), NUMBERS, NUMBERS),
@@ -126,7 +126,7 @@ def test_odd_fetches_get_a_response(entries: Any, limits: Any, forgotten: list[i
     assert [plane.partition("t", index).watched for index in range(2)] == [0, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(NUMBERS, OFFSETS, NUMBERS), max_size=4), st.integers(-128, 127), st.integers(1, 11))
 def test_odd_list_offsets_requests_get_a_response(entries: Any, isolation_level: int, version: int) -> None:
     plane = DataPlane()

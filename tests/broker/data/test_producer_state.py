@@ -239,7 +239,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
 
 TestPartitionMachine = PartitionMachine.TestCase
-TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPartitionMachine.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 @given(
@@ -252,7 +252,7 @@ TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40
         max_size=300,
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_uncommitted_appends_can_be_rolled_back(steps: list[tuple[str, int, int]]) -> None:
     """After a rollback to any high watermark, the state equals the state that results from the remaining batches."""
     states = ProducerStates()

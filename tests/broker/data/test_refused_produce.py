@@ -350,7 +350,7 @@ class Strangers(RuleBasedStateMachine):
 
 
 TestStrangers = Strangers.TestCase
-TestStrangers.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStrangers.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.parametrize("version", [11, 12])

@@ -183,5 +183,5 @@ class ControlPlaneModel(RuleBasedStateMachine):
         assert {t.name: len(t.partitions) for t in response.topics} == {n: t.partitions for n, t in self.topics.items()}
 
 
-ControlPlaneModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+ControlPlaneModel.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 test_model = ControlPlaneModel.TestCase

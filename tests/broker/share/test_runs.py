@@ -223,7 +223,7 @@ class ShareRunsMachine(RuleBasedStateMachine):
 
 
 TestShareRuns = ShareRunsMachine.TestCase
-TestShareRuns.settings = settings(max_examples=60, stateful_step_count=40)
+TestShareRuns.settings = settings(max_examples=30, stateful_step_count=40)
 
 
 def test_a_run_of_acknowledged_offsets_is_one_object() -> None:

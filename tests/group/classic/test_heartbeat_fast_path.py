@@ -180,7 +180,7 @@ def observations(kind: type[HeartbeatApi], denied: Any, *script: Any) -> dict[st
     return play(World(kind, None if denied is None else Denies(*denied)), *script)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from([None, DENIED]), st.lists(steps, max_size=14), states)
 def test_fast_path_equals_generic_path(denied: Any, script: list[Any], state: GroupState | None) -> None:
     assert observations(HeartbeatApi, denied, script, state) == observations(GenericHeartbeatApi, denied, script, state)

@@ -273,7 +273,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
 TestClassicGroup = ClassicGroupMachine.TestCase
 TestClassicGroup.settings = settings(
-    max_examples=60,
+    max_examples=30,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

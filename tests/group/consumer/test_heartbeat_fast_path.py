@@ -243,7 +243,7 @@ def observations(kind: type[ConsumerGroupHeartbeatApi], denied: Any, interval_ms
     return play(World(kind, authorizer, group_consumer_assignment_interval_ms=interval_ms), *script)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     st.sampled_from([None, DENIED]), st.sampled_from([0, 0, 15_000]), st.lists(steps, max_size=14), st.integers(0, 4)
 )

@@ -206,7 +206,7 @@ def copy_of(
 DENIES = Denies((Operation.READ, ResourceType.TOPIC, "u"), (Operation.READ, ResourceType.GROUP, "other"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(steps, max_size=12), st.sampled_from([None, DENIES]))
 def test_fast_path_equals_generic_path(script: list[tuple[str, int, Any]], authorizer: Any) -> None:
     assert play(World(OffsetCommitApi, authorizer), script) == play(World(GenericCommitApi, authorizer), script)

@@ -92,7 +92,7 @@ class EncodedWorld(World):
         return observed | {"frames": self.queue.take(), "failures": self.failures, "errors": self.entry.errors}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(scripts.steps, max_size=12), st.sampled_from([None, DENIES]))
 def test_encoded_requests_have_the_effects_of_the_generic_path(script: list[Any], authorizer: Any) -> None:
     encoded = play(EncodedWorld(OffsetCommitApi, authorizer), script)
@@ -139,7 +139,7 @@ changes = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(8, 10), st.lists(changes, min_size=1, max_size=20))
 @example(9, [(at, "replace", value) for at in range(90) for value in (0, 0x80, 0xFF)])
 @example(10, [(at, "cut", 0) for at in range(90)] + [(at, "insert", 1) for at in range(90)])

@@ -271,7 +271,7 @@ class FetchMachine(RuleBasedStateMachine):
 
 
 TestFetches = FetchMachine.TestCase
-TestFetches.settings = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)
+TestFetches.settings = settings(max_examples=12, stateful_step_count=25, deadline=None, print_blob=True)
 
 
 def _commit(group: str, topics: list[OffsetCommitRequestTopic]) -> OffsetCommitRequest:

@@ -210,4 +210,4 @@ class OffsetsMachine(RuleBasedStateMachine):
 
 
 TestOffsets = OffsetsMachine.TestCase
-TestOffsets.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, print_blob=True)
+TestOffsets.settings = settings(max_examples=30, stateful_step_count=25, deadline=None, print_blob=True)
