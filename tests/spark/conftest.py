@@ -61,6 +61,10 @@ def spark() -> Iterator[Any]:
         .appName("kcore-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        # A query over a few rows takes longer to compile than to interpret.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.driver.memory", "512m")
         # A short run is over before optimised code pays.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -77,7 +77,7 @@ def in_arrow(timestamp_ms: int) -> int:
 RECORDS = st.lists(st.tuples(st.integers(-5, 1 << 40), BYTES, BYTES, HEADERS), min_size=1, max_size=8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(st.data(), RECORDS, st.sampled_from(CODECS), st.integers(0, 1 << 50), st.booleans())
 def test_both_readers_give_the_same_rows(
     data: st.DataObject, records: list[Any], codec: CompressionType, base: int, append_time: bool
@@ -100,7 +100,7 @@ def test_both_readers_give_the_same_rows(
         assert gathered(batches.CompiledGatherer, batch) == (in_range, expected[1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=60), st.integers(-2, 4))
 def test_both_readers_agree_on_random_bytes(noise: bytes, count: int) -> None:
     """Compares random bytes after a valid header."""

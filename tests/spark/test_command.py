@@ -59,6 +59,7 @@ def test_a_full_disk_has_advice() -> None:
     assert "free space" not in failure_of(ValueError("OSError: [Errno 13] Permission denied"))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka_logs: Path, tmp_path: Path) -> None:
     """The workers do not depend on the first `python3` on the path, the working directory, or PYTHONPATH."""

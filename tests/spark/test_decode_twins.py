@@ -69,7 +69,7 @@ def test_both_decoders_read_records_of_every_type_and_version(cls: type[RecordKe
         assert {row["status"] for row in rows} <= {"ok", "tombstone"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
 def test_both_decoders_agree_on_any_records(found: list[Record], names: list[str]) -> None:
     """Both decoders and the codec give the same status, detail and fields for any records: damaged, random, or of

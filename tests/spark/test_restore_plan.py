@@ -49,7 +49,7 @@ plans = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(plan=plans, form=st.sampled_from(["json", "csv"]))
 def test_a_plan_is_read_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, plan: Plan, form: str) -> None:
     """Any group name and metadata survive both file formats. The same plan gives the same bytes."""

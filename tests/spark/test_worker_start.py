@@ -16,6 +16,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 import pyspark
 
+import kcore
 from kcore.spark.jobs.session import prepare_local_workers
 
 ARCHIVES = sorted(Path(pyspark.__file__).parent.glob("python/lib/*.zip"))
@@ -50,6 +51,26 @@ def test_a_worker_uses_the_installed_pyspark_and_keeps_the_archives(prepared: li
     assert before.startswith(archives[1])
     assert location == pyspark.__file__
     assert module_path[-2:] == archives
+
+
+def test_a_worker_has_the_interpreter_and_the_modules_of_the_command(
+    prepared: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not depend on the first `python3` on the path, or on the working directory."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # has no Python
+    prepare_local_workers()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(prepared)}
+    program = "import kcore, sys; print(kcore.__file__, sys.path)"
+    command = [os.environ["PYSPARK_PYTHON"], "-S", "-c", program]  # -S: the folders of PYTHONPATH must be sufficient
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert command[0] == sys.executable
+    folder, _, module_path = done.stdout.partition(" ")
+    assert folder == kcore.__file__
+    # Spark looks for the package of kcore's data sources in these folders.
+    assert str(Path(kcore.__file__).parents[1]) in module_path
 
 
 def test_the_archives_of_another_spark_stay_in_front(prepared: list[str], tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.transaction.world import Identity, World
 PartitionTuple = tuple[str, int]
 COMPACTED = ("__consumer_offsets", "__transaction_state")
 """The internal topics with compaction. Retention prunes the third internal topic, `__share_group_state`."""
-SEEDS = 2
+SEEDS = 1
 STEPS = 240
 
 
