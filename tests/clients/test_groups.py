@@ -14,13 +14,13 @@ from tests.clients.waiting import eventually
 
 LIBRARIES = ["confluent-kafka", "kafka-python", "aiokafka"]
 STRATEGIES = [
-    ("confluent-kafka", "range"),
+    pytest.param("confluent-kafka", "range", marks=pytest.mark.long),
     pytest.param("confluent-kafka", "roundrobin", marks=pytest.mark.long),
     ("confluent-kafka", "cooperative-sticky"),
     ("kafka-python", "range"),
     pytest.param("kafka-python", "roundrobin", marks=pytest.mark.long),
-    ("kafka-python", "cooperative-sticky"),
-    ("aiokafka", "range"),
+    pytest.param("kafka-python", "cooperative-sticky", marks=pytest.mark.long),
+    pytest.param("aiokafka", "range", marks=pytest.mark.long),
     pytest.param("aiokafka", "roundrobin", marks=pytest.mark.long),
     ("aiokafka", "sticky"),
 ]

@@ -106,7 +106,8 @@ def test_exactly_once_counts_survive_crashes(cluster: Cluster, protocol: str) ->
     two.stop()
 
 
-@pytest.mark.parametrize("protocol", ["streams", pytest.param("classic", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["streams", "classic"])
 @pytest.mark.timeout(300)
 def test_a_join_repartitions_and_continues_after_a_restart(cluster: Cluster, protocol: str) -> None:
     """A stream and a table with different keys are joined over a co-partitioned repartition topic. After a restart, the

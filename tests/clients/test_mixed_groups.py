@@ -73,8 +73,11 @@ def mixed(mixed_server: ServerProcess, name: str, start_member: Callable[..., Me
 
 @pytest.mark.parametrize(
     ("strategy", "libraries"),
-    [("range", EAGER), ("cooperative-sticky", COOPERATIVE), ("consumer", COOPERATIVE)],
-    ids=["eager", "cooperative", "consumer"],
+    [
+        pytest.param("range", EAGER, id="eager", marks=pytest.mark.long),
+        pytest.param("cooperative-sticky", COOPERATIVE, id="cooperative"),
+        pytest.param("consumer", COOPERATIVE, id="consumer"),
+    ],
 )
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.long)], ids=["kcore-first", "java-first"])
 def test_members_of_several_libraries_share_a_group(

@@ -91,7 +91,7 @@ def described(server: ServerProcess, group: str) -> Any:
 
 
 @pytest.mark.parametrize("strategy", ["consumer", pytest.param("consumer:range", marks=pytest.mark.long)])
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", JAVA_IS_LONG)
 def test_three_consumers_join_leave_and_are_killed(
     library: str, strategy: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:

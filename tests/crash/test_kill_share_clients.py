@@ -81,7 +81,8 @@ def prepare(bootstrap: str) -> None:
 
 @pytest.mark.crash
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [2, 20])
 def test_acknowledgements_of_real_clients_survive_every_kill(tmp_path: Path, kills: int, seed: int) -> None:
     """Java, librdkafka, kcore and (in the long test) franz-go share a group. Accepted or rejected records never come
     again, all others are delivered, delivery counts never decrease, and no record is lost.

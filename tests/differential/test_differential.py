@@ -18,6 +18,7 @@ import pytest
 
 from kcore.testing import ServerProcess
 from tests.apache.broker import free_port
+from tests.seeds import first_of
 from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, SLOW, Servers, kcore_server, run_seed
 from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
@@ -64,7 +65,7 @@ def test_equal_servers_respond_alike(sides: list[Side], area: str) -> None:
     assert pair.requests > 20
 
 
-@pytest.mark.parametrize("area", ["groups", "transactions", "share", "streams"])
+@pytest.mark.parametrize("area", first_of(["groups", "transactions", "share", "streams"], 2))
 def test_a_program_continues_after_a_restart(tmp_path: Path, area: str) -> None:
     """Both servers are killed in the middle of the test program, and load their state again."""
     with (

@@ -225,6 +225,7 @@ def test_many_members_on_threads_share_the_partitions(node: kcore.Node, name: st
     assert group.describe().members == ()
 
 
+@pytest.mark.long
 def test_the_sharded_service_runs_on_servers_as_well(bootstrap: str) -> None:
     example = Path(__file__).parents[2] / "examples" / "sharded_service.py"
     done = subprocess.run(

@@ -17,6 +17,7 @@ import pytest
 from kcore.server.log_limits import ClientLog
 from tests.security.certificates import KEY_PASSWORD
 from tests.security.secure import PASSWORD, USER, Secure
+from tests.seeds import first_of
 
 pytestmark = pytest.mark.clients
 
@@ -174,6 +175,7 @@ CLIENTS: dict[str, Callable[[ClientAuth], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("secure", first_of(["asyncio", "uvloop"], 1), indirect=True)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("method", AUTH_METHODS)
 def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: str, method: str) -> None:
@@ -183,7 +185,7 @@ def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: 
 
 @pytest.mark.parametrize("secure", ["asyncio"], indirect=True)  # most of these tests only wait until a client gives up
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("method", ["plain over tls", "scram-256", "scram-512 over tls", "oauth over tls"])
+@pytest.mark.parametrize("method", first_of(["plain over tls", "scram-256", "oauth over tls", "scram-512 over tls"], 3))
 def test_a_wrong_password_or_token_is_refused(secure: Secure, client: str, method: str) -> None:
     """The client gets an authentication error, and none of its requests is served."""
     wrong = ClientAuth(secure, method, password="wrong-password-of-the-tests", token="mallory-3600-forged")

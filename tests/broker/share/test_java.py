@@ -13,6 +13,7 @@ from tests.clients.java_programs import QUICK, classpath
 SOURCE = Path(__file__).with_name("java") / "ShareClient.java"
 
 
+@pytest.mark.long
 @pytest.mark.clients
 @pytest.mark.timeout(400)
 def test_java_share_consumers_work(tmp_path: Path) -> None:
