@@ -65,8 +65,12 @@ class Injector:
         return self._trace
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("gains", [True, False])
-def test_a_partition_is_served_after_any_line_of_its_move_failed(monkeypatch: pytest.MonkeyPatch, gains: bool) -> None:
+def test_a_partition_is_served_after_any_line_of_its_move_failed(
+    monkeypatch: pytest.MonkeyPatch, gains: bool, step: int
+) -> None:
+    """An odd step alternates between the two topics."""
     world = ClusterWorld()
     world.start()
     client = Client(world)
@@ -77,7 +81,7 @@ def test_a_partition_is_served_after_any_line_of_its_move_failed(monkeypatch: py
     unreached = 0
     line = 0
     while unreached < 2:  # for both topics
-        line += 1
+        line += step
         controller = world.controller.engine
         assert controller is not None
         machine = controller.control.shard.machine
