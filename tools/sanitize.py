@@ -47,6 +47,13 @@ TESTS: Final = (
     "tests/runtime",
     "tests/log",
 )
+LONG_TESTS: Final = (
+    "tests/kcore_ext",
+    "tests/broker/data/test_fetch_reader.py",
+    "tests/broker/share",
+    "tests/group/streams/test_model.py",
+)
+"""Folders and files of `TESTS` whose tests with the mark `long` run, too."""
 TEST_TIMEOUT_S: Final = 1800
 """The time limit of one test in seconds. It is several times the limit in an ordinary build."""
 
@@ -133,8 +140,10 @@ def main() -> int:
     copy_sources()
     build()
     # Standard error is not captured, because a report there is the last line of a process.
-    tests = ["-m", "pytest", "-q", "--capture=sys", "-o", f"timeout={TEST_TIMEOUT_S}", *options.tests]
-    sound = run(tests)
+    pytest = ["-m", "pytest", "-q", "--capture=sys", "-o", f"timeout={TEST_TIMEOUT_S}"]
+    sound = run([*pytest, *options.tests])
+    if options.tests is TESTS:
+        sound = run([*pytest, "-m", "long", *LONG_TESTS]) and sound
     if options.seconds > 0:
         sound = run(["-m", "tools.fuzz", "--seconds", str(options.seconds), "--keep", str(PLACE / "found")]) and sound
     for path in reports():
