@@ -15,7 +15,7 @@ from kcore.cluster.urls import is_store_url, open_store
 from kcore.config.paths import check_path
 from kcore.errors import KafkaError, KcoreError
 from kcore.log import Finding, LmdbLogEngine, LogEngine, PartitionKey, PartitionLog, verify_folder
-from kcore.log.errors import CorruptLogError, FailureReason, LogError
+from kcore.log.errors import CorruptLogError, DataFolderError, FailureReason, LogError
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.verify import verify_columns, verify_partition
 from kcore.log.write_set import StoredPartition
@@ -103,33 +103,56 @@ def verify_store(url: str) -> tuple[list[Finding], dict[bytes, str], int]:
         ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
         LogError: the store cannot be reached.
     """
-    findings: list[Finding] = []
     with closing(open_store(url)) as store:
-        findings += store.damaged_rows()
+        findings = store.damaged_rows()
+        damaged = {finding.partition for finding in findings}
         engine = SharedLogEngine(store.reader())
         try:
-            names = _topic_names(engine.follow(METADATA))
+            names = {} if METADATA in damaged else _topic_names(engine.follow(METADATA))
             keys = [row.key for row in store.leaders()]
-            findings += engine.shared.stray_entries({})
-        except LogError as error:
-            if error.reason is not FailureReason.CORRUPT:
-                raise
+            findings += _stray_entries(engine, findings)
+        except (LogError, DataFolderError) as error:
             # Without the names and keys of all partitions, those that can be read are not checked.
-            return [*findings, Finding(None, None, "storage", str(error))], {}, 0
+            found = _unreadable(None, error)
+            return [*findings, *([] if found in findings else [found])], {}, 0
         for key in keys:
-            for _ in range(ATTEMPTS):
-                before = after = None
-                try:
-                    before = engine.shared.look_up(key)
-                    found = [] if before is None else _check_stored(engine, before, names.get(key.topic_id))
-                    after = engine.shared.look_up(key) if found else before
-                except CorruptLogError as error:
-                    found = [Finding(key, error.offset, "storage", error.what)]
-                    break
-                if not found or (before is not None and after is not None and before.meta == after.meta):
-                    break
-            findings += found
+            if key not in damaged:
+                findings += _verify_stored(engine, key, names.get(key.topic_id))
     return findings, names, len(keys)
+
+
+def _stray_entries(engine: SharedLogEngine, damaged_rows: list[Finding]) -> list[Finding]:
+    """Returns the findings about batches of unknown partitions. If rows of partitions are damaged, these batches cannot
+    be recognized, and the result is empty.
+    """
+    try:
+        return engine.shared.stray_entries({})
+    except DataFolderError as error:
+        return [] if damaged_rows else [_unreadable(None, error)]
+
+
+def _unreadable(key: PartitionKey | None, error: LogError | DataFolderError) -> Finding:
+    """Returns the finding for an error of a read. Raises the error again if damage is not its reason."""
+    if isinstance(error, CorruptLogError):
+        return Finding(key, error.offset, "storage", error.what)
+    if isinstance(error, LogError) and error.reason is not FailureReason.CORRUPT:
+        raise error
+    return Finding(key, None, "storage", str(error))
+
+
+def _verify_stored(engine: SharedLogEngine, key: PartitionKey, topic: str | None) -> list[Finding]:
+    """Checks one partition of a cluster, again if its leader changes it meanwhile."""
+    found: list[Finding] = []
+    for _ in range(ATTEMPTS):
+        try:
+            before = engine.shared.look_up(key)
+            found = [] if before is None else _check_stored(engine, before, topic)
+            after = engine.shared.look_up(key) if found else before
+        except (LogError, DataFolderError) as error:
+            return [_unreadable(key, error)]
+        if not found or (before is not None and after is not None and before.meta == after.meta):
+            break
+    return found
 
 
 def _check_stored(engine: SharedLogEngine, stored: StoredPartition, topic: str | None) -> list[Finding]:

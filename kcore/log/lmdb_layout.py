@@ -219,11 +219,19 @@ def is_meta_key(key: bytes) -> bool:
 
 def row_name(key: bytes) -> str:
     """Returns the name of a row of metadata for an error: the partition, or the key."""
-    if key.startswith(PARTITION_PREFIX) and len(key) == len(PARTITION_PREFIX) + _PARTITION.size:
-        return f"partition {parse_partition_meta_key(key)}"
+    partition = partition_of_row(key)
+    if partition is not None:
+        return f"partition {partition}"
     if key.startswith(USER_PREFIX):
         return f"metadata {key[len(USER_PREFIX) :].decode(errors='replace')!r}"
     return f"metadata {key!r}"
+
+
+def partition_of_row(key: bytes) -> PartitionKey | None:
+    """Returns the partition to which a row of metadata belongs; None for other rows."""
+    if key.startswith(PARTITION_PREFIX) and len(key) == len(PARTITION_PREFIX) + _PARTITION.size:
+        return parse_partition_meta_key(key)
+    return None
 
 
 def partition_meta_key(key: PartitionKey) -> bytes:

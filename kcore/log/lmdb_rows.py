@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kcore.log.errors import DataFolderError, FailureReason, LogError
@@ -106,23 +107,22 @@ def read_version(txn: Any, meta: Any) -> int | None:
     return version
 
 
-def damaged_row(txn: Any, meta: Any) -> tuple[str, str] | None:
-    """Looks for a row of metadata that is damaged, or that no version of kcore writes.
+def damaged_rows(txn: Any, meta: Any) -> Iterator[tuple[bytes, str]]:
+    """Finds the rows of metadata that are damaged, or that no version of kcore writes.
 
     Args:
         txn: a transaction.
         meta: the database of metadata.
 
-    Returns:
-        The name of the first such row, and a description of the damage; None if there is no such row.
+    Yields:
+        The key of such a row, and a description of the damage, in order of the keys.
     """
     for name, stored in txn.cursor(meta).iternext():
         key = bytes(name)
         if not is_meta_key(key):
-            return f"metadata {key!r}", "the key is unknown"
-        if key != FORMAT_KEY and not has_checksum(key, stored):
-            return row_name(key), "the checksum of its metadata is wrong"
-    return None
+            yield key, "the key is unknown"
+        elif key != FORMAT_KEY and not has_checksum(key, stored):
+            yield key, "the checksum of its metadata is wrong"
 
 
 def require_sound_rows(txn: Any, meta: Any, path: str) -> None:
@@ -136,6 +136,6 @@ def require_sound_rows(txn: Any, meta: Any, path: str) -> None:
     Raises:
         DataFolderError: a row is damaged.
     """
-    found = damaged_row(txn, meta)
+    found = next(damaged_rows(txn, meta), None)
     if found is not None:
-        raise DataFolderError(path, f"damaged: {found[1]}{REMEDY}", found[0])
+        raise DataFolderError(path, f"damaged: {found[1]}{REMEDY}", row_name(found[0]))

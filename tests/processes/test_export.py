@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kcore.cli import main
 from kcore.log.data_folder import DataFolder
 from kcore.log.errors import FencedWriteError
+from kcore.log.lmdb_layout import LOG_KEY, partition_meta_key, row_name
+from kcore.log.node_journals import node_journal_key
+from kcore.log.row_checksum import with_checksum
 from kcore.log.storage import Leadership
 from kcore.log.write_set import WriteSet
 from kcore.spark.events.sources import open_source
@@ -88,6 +92,73 @@ def test_log_verify_and_dump_read_the_store_while_nodes_run(
     assert [(row["partition"], row["offset"], row["value"]) for row in rows] == [(0, 1, "2"), (1, 1, "3")]
     assert main(["log", "dump", url, "--group", "g"]) == 0
     assert "offset=7" in capsys.readouterr().out
+
+
+def test_log_verify_reports_every_damaged_row_of_the_shared_database(
+    world: LocalWorld,  # noqa: F811
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Client(world)
+    client.create("t", 3)
+    for partition in range(3):
+        client.produce("t", partition, b"value")
+    store = world.open_store()
+    first, *others = [leader.key for leader in store.leaders()[-3:]]
+    environment = store._environment
+    stored = store.reader().look_up(first)  # moves the batch from the journal to LMDB
+    assert stored is not None
+    batch_row = LOG_KEY.pack(stored.meta.number, 0)
+
+    def damage(txn: Any) -> None:
+        names = [(environment.meta_db, partition_meta_key(key)) for key in others]
+        for database, name in [(environment.cluster_db, b"controller"), (environment.log_db, batch_row), *names]:
+            row = bytes(txn.get(name, db=database))
+            txn.put(name, row[:-1] + bytes([row[-1] ^ 1]), db=database)
+        txn.put(b"unknown", with_checksum(b"unknown", b""), db=environment.meta_db)
+
+    environment.transact(damage, "damaging rows of the test")
+    assert main(["log", "verify", url, "--format", "json"]) == 1
+    *findings, last = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["partition"], row["detail"]) for row in findings] == [
+        (
+            None,
+            "the database of the cluster is damaged: row controller has a wrong checksum; restart all processes "
+            "together: the start creates the database again",
+        ),
+        *((f"t-{key.partition}", f"partition {key}: the checksum of its metadata is wrong") for key in sorted(others)),
+        (None, "metadata b'unknown': the key is unknown"),
+    ]
+    assert last["partition"] == f"t-{first.partition}"
+    assert f"partition {first}, offset 0: damaged: the last batch: the header has CRC" in last["detail"]
+
+
+def test_log_verify_checks_other_partitions_if_the_reference_to_a_journal_is_damaged(
+    world: LocalWorld,  # noqa: F811
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Client(world)
+    client.create("t", 3)
+    for partition in range(3):
+        client.produce("t", partition, b"value")
+    store = world.open_store()
+    leaders = {f"t-{row.key.partition}": row.leader for row in store.leaders()[-3:]}
+    owner = leaders["t-0"]
+    environment, name = store._environment, node_journal_key(owner)
+
+    def damage(txn: Any) -> None:
+        row = bytes(txn.get(name, db=environment.meta_db))
+        txn.put(name, row[:-1] + bytes([row[-1] ^ 1]), db=environment.meta_db)
+
+    environment.transact(damage, "damaging a row of the test")
+    assert main(["log", "verify", url, "--format", "json"]) == 1
+    row, *findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (row["partition"], row["detail"]) == (None, f"{row_name(name)}: the checksum of its metadata is wrong")
+    found = {finding["partition"] for finding in findings}
+    assert found & leaders.keys() == {partition for partition, leader in leaders.items() if leader == owner}
+    for finding in findings:
+        assert finding["detail"].startswith(f"{row_name(name)}: its checksum in data.mdb is wrong")
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from kcore.log.data_folder import FOLDER_MODE, LOCK_NAME, DataFolder
 from kcore.log.errors import FailureReason, FencedWriteError, LogError, NodeAliveError
 from kcore.log.interface import Finding
 from kcore.log.lmdb_environment import file_error
-from kcore.log.lmdb_layout import USER_PREFIX
-from kcore.log.lmdb_rows import damaged_row, get_row
+from kcore.log.lmdb_layout import USER_PREFIX, partition_of_row, row_name
+from kcore.log.lmdb_rows import damaged_rows, get_row
 from kcore.log.node_journals import CLUSTER_FOLDER, move_node_journal, node_folder
 from kcore.log.storage import SharedStorage
 
@@ -383,12 +383,13 @@ class LocalClusterStore(ClusterStore):
         """Implements `ClusterStore.damaged_rows`."""
         environment = self._environment
 
-        def work(txn: Any) -> list[str]:
-            damaged = Rows(txn, environment).damaged()
-            found = damaged_row(txn, environment.meta_db)
-            return damaged if found is None else [*damaged, f"{found[0]}: {found[1]}"]
+        def work(txn: Any) -> list[Finding]:
+            found = [Finding(None, None, "storage", text) for text in Rows(txn, environment).damaged()]
+            for key, damage in damaged_rows(txn, environment.meta_db):
+                found.append(Finding(partition_of_row(key), None, "storage", f"{row_name(key)}: {damage}"))
+            return found
 
-        return [Finding(None, None, "storage", text) for text in environment.read(work, "checking the rows")]
+        return environment.read(work, "checking the rows")
 
     # -- notifications
 
