@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     """Repairs a folder.
 
     Returns:
-        0 if the folder is sound or was repaired; 1 if a dry run found losses, or the repair was not confirmed.
+        0 if the folder is sound or was repaired; 1 if a dry run found damage, or the repair was not confirmed.
 
     Raises:
         DataFolderError: the folder is in use, or is not a kcore folder.
