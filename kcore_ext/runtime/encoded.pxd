@@ -6,13 +6,14 @@ cimport cython
 @cython.final
 @cython.no_gc
 cdef class EncodedRequest:
-    cdef bytes _source              # contains the body
+    cdef bytes _source              # contains the body: the received bytes, or a copy of the body
     cdef const unsigned char* body
     cdef Py_ssize_t size
     cdef object _type
     cdef int _version
 
-# Keeps `source`, the bytes that contain the body; if `source` is None, keeps a copy of the body.
+# Keeps `source`, the bytes that contain the body. Keeps a copy of the body if `source` is None or long, because the
+# request would otherwise hold all bytes of a large read until its response is complete.
 cdef EncodedRequest encoded_request(object cls, int version, bytes source, const unsigned char* body, Py_ssize_t size)
 cdef object request_of(object request)      # decodes an EncodedRequest; returns every other request unchanged
 

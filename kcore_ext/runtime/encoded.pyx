@@ -6,12 +6,14 @@ the response is complete, and are decoded if the request fails later.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyTypeObject
 
 from kcore_ext.codec.plan cimport Schema, schema_of
 from kcore_ext.codec.read cimport read_message
 
+cdef enum:
+    MAX_SOURCE_BYTES = 4_096    # of received bytes that a request keeps although it is only a part of them
 
 cdef object UNREADABLE = object()
 
@@ -25,7 +27,7 @@ cdef class EncodedRequest:
 
 cdef EncodedRequest encoded_request(object cls, int version, bytes source, const unsigned char* body, Py_ssize_t size):
     cdef EncodedRequest request = EncodedRequest.__new__(EncodedRequest)
-    if source is None:
+    if source is None or PyBytes_GET_SIZE(source) > MAX_SOURCE_BYTES:
         source = PyBytes_FromStringAndSize(<const char*>body, size)
         body = <const unsigned char*>PyBytes_AS_STRING(source)
     request._source = source

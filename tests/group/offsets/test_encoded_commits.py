@@ -5,6 +5,7 @@ The responses, the log and the state are the same as those of the generic path, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -439,3 +440,23 @@ def test_failed_commits_of_one_read_report_their_own_partitions() -> None:
     for at in range(3):
         (topic,) = OffsetCommitResponse.decode(frames[at * size : (at + 1) * size], 9, 9).topics
         assert [(p.partition_index, p.error_code) for p in topic.partitions] == [(at, ErrorCode.NOT_COORDINATOR)]
+
+
+def test_a_waiting_commit_does_not_keep_a_large_read_in_memory() -> None:
+    """A read of the socket has up to 256 KiB. A commit needs only its own bytes, until its response is complete."""
+    world = EncodedWorld(OffsetCommitApi)
+    for _ in range(2):
+        world.send_commit(9, known)
+    world.commit()
+    assert world.queue.take()
+    received = encode_request(known, 9, 7, CLIENT) + (500_000).to_bytes(4, "big") + b"\0\x08" + bytes(200_000)
+    references = sys.getrefcount(received)
+    world.send_frame(received)
+    world.send_frame(bytes(100_000))  # the queue copies the incomplete request to another buffer
+    assert served(world) == (3, 2)
+    assert sys.getrefcount(received) == references
+    world.fail_next_commit()
+    world.commit()
+    topics = OffsetCommitResponse.decode(world.queue.take(), 9, 9).topics
+    assert [topic.name for topic in topics] == ["t", "u"]
+    assert {p.error_code for topic in topics for p in topic.partitions} == {ErrorCode.NOT_COORDINATOR}
