@@ -561,7 +561,7 @@ class CommitPipeline(PipelineCore):
 
 def _merged(participants: list[Participant], others: list[Participant]) -> list[Participant]:
     """Returns the participants of two rounds, each once."""
-    return [*participants, *(participant for participant in others if participant not in participants)]
+    return list(dict.fromkeys((*participants, *others)))
 
 
 def _log_unexpected(participants: list[Participant], error: BaseException) -> None:

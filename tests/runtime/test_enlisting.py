@@ -111,3 +111,31 @@ def test_a_participant_can_enlist_in_another_pipeline(kind: Kind) -> None:
         pipeline.enlist(participant)
     assert all(pipeline.commit() for pipeline in pipelines)
     assert participant.calls == ["seal", "committed"] * 2
+
+
+def test_the_participants_of_two_failed_rounds_are_not_compared_in_pairs() -> None:
+    """With 10,000 partitions in each round, the comparisons of all pairs would stop the node for seconds."""
+    comparisons: list[object] = []
+
+    class Compared(Compiled):
+        """A participant that records when it is compared with another one."""
+
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            comparisons.append(other)
+            return self is other
+
+    bench, participants = Bench(), [Compared() for _ in range(20)]
+    for each in participants[:10]:
+        bench.pipeline.enlist(each)
+    bench.run("add", "a", 1)
+    background = bench.pipeline.start_background(threading.Lock())
+    assert background is not None
+    for each in participants[5:]:
+        bench.pipeline.enlist(each)
+    bench.log.failures_left = 1
+    background.write()
+    assert not bench.pipeline.finish_background(background)
+    assert [each.calls[-1] for each in participants] == ["failed"] * 20
+    assert len(comparisons) < 20
