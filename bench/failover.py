@@ -33,6 +33,8 @@ from tests.processes.supervised import Supervised
 NODES: Final = 3
 LIMIT_S: Final = 60.0
 FETCHED_GROUPS: Final = 20
+MIN_OFFSETS: Final = 20 * BATCH
+"""With fewer groups, a node may be the coordinator of no group, and the benchmark would wait for it in vain."""
 
 
 class Cluster:
@@ -127,6 +129,8 @@ def main() -> None:
     parser.add_argument("--processes", action="store_true", help="processes over one folder in place of PostgreSQL")
     parser.add_argument("--offsets", type=int, default=100_000, help="the number of committed offsets")
     options = parser.parse_args()
+    if options.offsets < MIN_OFFSETS:
+        parser.error(f"--offsets: needs at least {MIN_OFFSETS}, so that each node coordinates groups")
     with (
         tempfile.TemporaryDirectory() as folder,
         (process_cluster if options.processes else postgresql_cluster)(Path(folder)) as cluster,
