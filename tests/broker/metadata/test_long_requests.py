@@ -63,7 +63,7 @@ from kcore.protocol.messages.write_txn_markers import (
 from kcore.runtime import Pending, RequestContext, sliced
 from tests.kit import commit, create
 
-COUNT = 200
+COUNT = 400
 NAMES = [f"t{number}" for number in range(COUNT)]
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -291,13 +291,13 @@ def test_topics_of_a_long_request_appear_one_by_one() -> None:
 
 def test_one_request_still_makes_ten_thousand_partitions_at_most() -> None:
     node = Node(True)
-    many = [CreatableTopic(name=name, num_partitions=51, replication_factor=1) for name in NEW]
+    many = [CreatableTopic(name=name, num_partitions=26, replication_factor=1) for name in NEW]
     response, _ = node.send(CreateTopicsRequest(topics=many, timeout_ms=1_000))
     assert {result.error_code for result in response.topics} == {ErrorCode.POLICY_VIOLATION}
-    grown = [CreatePartitionsTopic(name=name, count=52, assignments=None) for name in NAMES]
+    grown = [CreatePartitionsTopic(name=name, count=27, assignments=None) for name in NAMES]
     response, _ = node.send(CreatePartitionsRequest(topics=grown, timeout_ms=1_000))
     codes = [result.error_code for result in response.results]
-    assert (codes.count(0), codes.count(ErrorCode.POLICY_VIOLATION)) == (196, 4)
+    assert (codes.count(0), codes.count(ErrorCode.POLICY_VIOLATION)) == (384, 16)
 
 
 def test_offsets_of_several_groups_are_bounded_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
