@@ -375,6 +375,7 @@ def serve_processes(config: Config, processes: int, start: Start) -> int:
     try:
         make_reserve(folder.path, config.kcore_reserve_bytes)
         status = asyncio.run(_supervise(folder, starts))
+        folder.remove_holder()
     finally:
         folder.release()
     # One process may serve the folder again: this moves what the processes have left in their journals.

@@ -183,6 +183,13 @@ class DataFolder:
             os.ftruncate(self._lock_fd, 0)
             os.pwrite(self._lock_fd, line, 0)
 
+    def remove_holder(self) -> None:
+        """Removes this process's id from the lock file. The next opening then reports no crash of this process, but
+        checks the data file.
+        """
+        if self._lock_fd >= 0:
+            os.ftruncate(self._lock_fd, 0)
+
     def _has_data(self) -> bool:
         """Returns True if the data file exists and is not empty.
 

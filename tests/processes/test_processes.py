@@ -88,6 +88,7 @@ def test_a_terminated_process_ends_with_status_0(tmp_path: Path) -> None:
     assert "INFO kcore.serve: cluster: the process of node 1 has ended in an orderly way (status 0), as after" in lines
     assert "INFO kcore.serve: cluster: all processes have ended\n" in lines
     assert " ERROR " not in lines
+    assert "ended without closing the folder" not in lines
 
 
 def is_free(data: Path) -> bool:
