@@ -29,6 +29,7 @@ class RequestContext(NamedTuple):
         principal: the authenticated principal; "User:ANONYMOUS" without authentication.
         connection_id: the connection's number, for state of a connection (fetch sessions, parked requests).
         node_secret: the secret by which another node of the cluster identifies itself; "" for other clients.
+        forwarded: True if another node has received the request from the client, and has forwarded it.
     """
 
     api_version: int
@@ -38,6 +39,7 @@ class RequestContext(NamedTuple):
     principal: str = "User:ANONYMOUS"
     connection_id: int = 0
     node_secret: str = ""
+    forwarded: bool = False
 
 
 Handler = Callable[[RequestContext, Any], Any]

@@ -89,6 +89,21 @@ def test_one_request_changes_loggers_settings_and_topics(world: ClusterWorld) ->
     assert setting_of(world.controller, MOST_BYTES) != 123456
 
 
+def test_the_receiving_node_checks_the_bounds_of_a_cluster_wide_value(world: ClusterWorld) -> None:
+    """A value beyond its bounds is refused, unless the node that received the request has a value of its own."""
+    node, interval = follower(world), "group.consumer.assignment.interval.ms"
+    beyond = resource(ConfigType.BROKER, "", interval, "100000000")
+    for each in (node, world.controller):
+        assert altered(each, beyond, dry=True) == [ErrorCode.INVALID_REQUEST]
+    assert altered(node, resource(ConfigType.BROKER, node.node_id, interval, "1002")) == [0]
+    world.advance(500)
+    assert altered(world.controller, beyond, dry=True) == [ErrorCode.INVALID_REQUEST]
+    assert altered(node, beyond, dry=True) == [0]
+    assert altered(node, beyond) == [0]
+    world.advance(500)
+    assert setting_of(node, interval) == 1002
+
+
 def test_a_dry_run_changes_nothing(world: ClusterWorld) -> None:
     node = follower(world)
     level, before = logging.getLogger(LOGGER).level, setting_of(node, MOST_BYTES)

@@ -53,7 +53,7 @@ def test_an_envelope_keeps_the_client_and_its_request() -> None:
     request = create("t", partitions=3)
     context, inner = unseal(seal(CONTEXT, request), "INTERNAL", ELEMENTS)
     assert inner == request
-    assert context == CONTEXT._replace(listener="INTERNAL", connection_id=0)
+    assert context == CONTEXT._replace(listener="INTERNAL", connection_id=0, forwarded=True)
 
 
 @pytest.mark.parametrize("size", [32_767, 32_768, 98_301])

@@ -16,6 +16,7 @@ from kcore.protocol.messages.alter_configs import (
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record
 
 
@@ -35,7 +36,12 @@ class AlterConfigsApi(AlterationApi[AlterConfigsRequest, AlterConfigsResponse]):
         return [Alteration(c.name, ConfigOperation.SET, c.value) for c in resource.configs]
 
     def records(
-        self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        resource: AlterConfigsResource,
+        alterations: list[Alteration],
     ) -> list[Record]:
         """Makes the records that replace the settings of one resource."""
-        return self.changes.whole(machine.image, resource.resource_type, resource.resource_name, alterations)
+        kind, name = resource.resource_type, resource.resource_name
+        return self.changes.whole(machine.image, kind, name, alterations, forwarded=context.forwarded)

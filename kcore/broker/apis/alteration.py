@@ -68,7 +68,9 @@ class AlterationApi(ControlApi[Request, Response]):
         )
 
     @abstractmethod
-    def records(self, machine: MetadataMachine, resource: Any, alterations: list[Alteration]) -> list[Record]:
+    def records(
+        self, machine: MetadataMachine, context: RequestContext, resource: Any, alterations: list[Alteration]
+    ) -> list[Record]:
         """Makes the records that change the settings of one resource.
 
         Raises:
@@ -127,7 +129,7 @@ class AlterationApi(ControlApi[Request, Response]):
                     self.alter_loggers(alterations, request.validate_only)
                     changed: list[Record] = []
                 else:
-                    changed = self.records(machine, resource, alterations)
+                    changed = self.records(machine, context, resource, alterations)
             except KafkaError as error:
                 results.append((resource, error.code, text(error.code, error.message)))
                 continue

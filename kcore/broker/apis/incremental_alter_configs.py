@@ -17,6 +17,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record
 
 
@@ -40,7 +41,12 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
         alter_loggers(alterations, validate_only=validate_only)
 
     def records(
-        self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        resource: AlterConfigsResource,
+        alterations: list[Alteration],
     ) -> list[Record]:
         """Makes the records that change the settings of one resource."""
-        return self.changes.incremental(machine.image, resource.resource_type, resource.resource_name, alterations)
+        kind, name = resource.resource_type, resource.resource_name
+        return self.changes.incremental(machine.image, kind, name, alterations, forwarded=context.forwarded)

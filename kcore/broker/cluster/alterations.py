@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.configs.broker_config import CLUSTER_DEFAULT
 from kcore.broker.metadata.image import ConfigType
 from kcore.runtime.pending import Pending, gather
 
@@ -19,8 +20,8 @@ class SplitAlteration(Pending):
     """The deferred response to AlterConfigs or IncrementalAlterConfigs on a node that is not the controller.
 
     As in Kafka, the node itself changes the levels of its loggers, which are not stored. It also checks changes of its
-    own settings, because the controller cannot read the node's key stores and may have other settings. The node then
-    forwards the checked changes to the controller.
+    own settings and of the defaults of all nodes, because the controller cannot read the node's key stores and may have
+    other settings. The node then forwards the checked changes to the controller.
 
     Args:
         api: the handler of AlterConfigs or IncrementalAlterConfigs.
@@ -37,7 +38,7 @@ class SplitAlteration(Pending):
         self._results: dict[tuple[int, str], Any] = {}
 
     def begin(self, handle: Handler, name: str) -> None:
-        """Changes the levels of this node's loggers, and checks the changes of this node's settings.
+        """Changes the levels of this node's loggers, and checks the changes of this node's settings and defaults.
 
         Args:
             handle: handles a request on this node.
@@ -47,7 +48,7 @@ class SplitAlteration(Pending):
         for resource in self.request.resources:
             if resource.resource_type == ConfigType.BROKER_LOGGER:
                 loggers.append(resource)
-            elif resource.resource_type == ConfigType.BROKER and resource.resource_name == name:
+            elif resource.resource_type == ConfigType.BROKER and resource.resource_name in (name, CLUSTER_DEFAULT):
                 settings.append(resource)
         make = self.api.request_type
         parts = []

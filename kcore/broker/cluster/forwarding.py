@@ -138,7 +138,8 @@ def unseal(envelope: EnvelopeRequest, listener: str, max_elements: int) -> Forwa
     except DecodeError as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
     client, request = _decode(envelope, max_elements)
-    context = RequestContext(client.version, client.client_id, client.host, listener, f"{owner.type}:{owner.name}")
+    principal_name = f"{owner.type}:{owner.name}"
+    context = RequestContext(client.version, client.client_id, client.host, listener, principal_name, forwarded=True)
     return Forwarded(context, request)
 
 

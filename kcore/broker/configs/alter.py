@@ -59,11 +59,18 @@ class ConfigChanges:
         self._broker = broker
 
     def incremental(
-        self, image: MetadataImage, config_type: int, name: str, alterations: Sequence[Alteration]
+        self,
+        image: MetadataImage,
+        config_type: int,
+        name: str,
+        alterations: Sequence[Alteration],
+        *,
+        forwarded: bool = False,
     ) -> list[Record]:
         """Makes the records that change some settings of a resource and keep the others (KIP-339).
 
-        The request must have passed `check`.
+        The request must have passed `check`. If it is `forwarded`, the node that received it has checked the bounds of
+        cluster-wide values, because they depend on the own values of that node.
 
         Raises:
             KafkaError: the change is refused as a whole.
@@ -77,12 +84,24 @@ class ConfigChanges:
             else:
                 requested[alteration.name] = value
         changed = {alteration.name: requested.get(alteration.name) for alteration in alterations}
-        return self._change_records(image, config_type, name, own, requested, changed)
+        records = self._change_records(image, config_type, name, own, requested, changed)
+        if config_type == ConfigType.BROKER and (name or not forwarded):
+            self._check_bounds(name, requested)
+        return records
 
-    def whole(self, image: MetadataImage, config_type: int, name: str, settings: Sequence[Alteration]) -> list[Record]:
+    def whole(
+        self,
+        image: MetadataImage,
+        config_type: int,
+        name: str,
+        settings: Sequence[Alteration],
+        *,
+        forwarded: bool = False,
+    ) -> list[Record]:
         """Makes the records that set these settings of a resource and remove all others.
 
-        The request must have passed `check`.
+        The request must have passed `check`. If it is `forwarded`, the node that received it has checked the bounds of
+        cluster-wide values, because they depend on the own values of that node.
 
         Raises:
             KafkaError: the change is refused as a whole.
@@ -91,7 +110,10 @@ class ConfigChanges:
         requested = {setting.name: setting.value for setting in settings if setting.value is not None}
         changed: dict[str, str | None] = dict(requested)
         changed.update({setting_name: None for setting_name in own if setting_name not in requested})
-        return self._change_records(image, config_type, name, own, requested, changed)
+        records = self._change_records(image, config_type, name, own, requested, changed)
+        if config_type == ConfigType.BROKER and (name or not forwarded):
+            self._check_bounds(name, requested)
+        return records
 
     def check(self, config_type: int, name: str, alterations: Sequence[Alteration]) -> None:
         """Checks a request without regard to the client and the resource's current settings.
@@ -209,15 +231,18 @@ class ConfigChanges:
                         fault = f"{setting} is a setting of one broker, not of the cluster"
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
-                fault = self._broker.bounds_fault(name, requested)
-                if fault is not None:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
                 # The key stores of another broker are on its machine. If it cannot load one, that broker logs an error.
                 fault = self._broker.keys_fault(requested) if name == self._broker.node_name else None
                 if fault is not None:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
         except InvalidValueError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def _check_bounds(self, name: str, requested: Mapping[str, str]) -> None:
+        """Checks the values that this broker would have, as Kafka's broker does before it forwards a request."""
+        fault = self._broker.bounds_fault(name, requested)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
 
 
 def check_broker_name(name: str, node_name: str) -> None:
