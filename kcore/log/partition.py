@@ -209,6 +209,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         if self._state == ABSENT:
             self._state = LIVE
         if self.log_start_offset != meta.log_start_offset:
+            self._tail.drop_deleted(meta.log_start_offset)
             self.log_start_offset = meta.log_start_offset
             self._engine._add_garbage(self)
         writer = self._snapshot_writer

@@ -9,9 +9,13 @@ from libc.stdint cimport int64_t
 cdef class PartitionTail:
     cdef list batches               # None in place of a released batch
     cdef Py_ssize_t head            # the index of the first batch that was not released
+    cdef Py_ssize_t entries         # the number of entries in the cache's ring, also of released batches
 
     cdef int evict_one(self) except -1
+    cdef int release_one(self) except -1
+    cdef int trim(self) except -1
     cdef int release_all(self) noexcept
+    cdef int64_t end_of(self, Py_ssize_t place) except -1
     cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one)
 
 

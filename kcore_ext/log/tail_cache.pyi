@@ -11,7 +11,10 @@ class PartitionTail:
 
     def __len__(self) -> int: ...
     def drop_below(self, offset: int) -> None:
-        """Releases the batches below `offset`, which compaction has replaced."""
+        """Releases the batches that begin below `offset`, because compaction has replaced some of them."""
+
+    def drop_deleted(self, log_start_offset: int) -> None:
+        """Releases the batches that end at or below the start of the log."""
 
     def clear(self) -> None:
         """Releases every batch."""

@@ -39,14 +39,23 @@ cdef class PartitionTail:
         return PyList_GET_SIZE(self.batches) - self.head
 
     cdef int evict_one(self) except -1:
-        """Releases the oldest batch; does nothing if none is left."""
+        """Releases the batch of the oldest ring entry, unless the batch was released before."""
+        self.entries -= 1
+        if self.entries < PyList_GET_SIZE(self.batches) - self.head:
+            self.release_one()
+        self.trim()
+        return 0
+
+    cdef int release_one(self) except -1:
+        """Releases the oldest batch; there must be one."""
+        self.batches[self.head] = None
+        self.head += 1
+        return 0
+
+    cdef int trim(self) except -1:
+        """Shortens the list if it begins with many released batches."""
         cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
         cdef Py_ssize_t head = self.head
-        if head >= count:
-            return 0
-        self.batches[head] = None
-        head += 1
-        self.head = head
         if head >= TRIM_THRESHOLD and head * 2 >= count:
             try:
                 del self.batches[:head]
@@ -57,13 +66,25 @@ cdef class PartitionTail:
         return 0
 
     def drop_below(self, int64_t offset):
-        cdef Py_ssize_t head = self.head
-        while head < PyList_GET_SIZE(self.batches) and base_of(self.batches, head) < offset:
-            self.batches[head] = None
-            head += 1
-        # The cache still counts these batches. Instead of them, it later releases as many newer batches of this
-        # partition.
-        self.head = head
+        while self.head < PyList_GET_SIZE(self.batches) and base_of(self.batches, self.head) < offset:
+            self.release_one()
+        self.trim()
+
+    def drop_deleted(self, int64_t log_start_offset):
+        while self.head < PyList_GET_SIZE(self.batches) and self.end_of(self.head) <= log_start_offset:
+            self.release_one()
+        self.trim()
+
+    cdef int64_t end_of(self, Py_ssize_t place) except -1:
+        """Returns the offset after a batch.
+
+        The base offset of the next batch is the end of this batch. Only the newest batch has to be read for its end.
+        """
+        if place + 1 < PyList_GET_SIZE(self.batches):
+            return base_of(self.batches, place + 1)
+        return base_of(self.batches, place) + read_int32(
+            <unsigned char*>PyBytes_AS_STRING(<bytes>self.batches[place]) + LAST_DELTA_AT
+        ) + 1
 
     def clear(self):
         self.release_all()
@@ -83,7 +104,6 @@ cdef class PartitionTail:
     cdef list find(self, int64_t offset, int64_t limit, Py_ssize_t max_bytes, bint at_least_one):
         cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
         cdef Py_ssize_t low = self.head, high = count, middle
-        cdef int64_t end
         cdef Py_ssize_t size = 0
         cdef list found
         cdef bytes batch
@@ -98,12 +118,7 @@ cdef class PartitionTail:
         found = []
         while low < count:
             batch = <bytes>self.batches[low]
-            # The next base offset is the end of this batch; only the newest batch has to be read for its end.
-            if low + 1 < count:
-                end = base_of(self.batches, low + 1)
-            else:
-                end = base_of(self.batches, low) + read_int32(<unsigned char*>PyBytes_AS_STRING(batch) + LAST_DELTA_AT) + 1
-            if end > limit:
+            if self.end_of(low) > limit:
                 break
             size += PyBytes_GET_SIZE(batch)
             if size > max_bytes and (found or not at_least_one):
@@ -175,6 +190,7 @@ cdef class TailCache:
             self.room = max(64, 2 * self.room)
         place = (self.first + self.count) & (self.room - 1)
         Py_INCREF(tail)
+        tail.entries += 1
         self.order[place].tail = <PyObject*>tail
         self.order[place].size = size
         self.count += 1

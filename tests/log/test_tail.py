@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import deque
 
@@ -10,9 +11,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.log import open_engine
 from kcore_ext.log.journal import journal_entry, log_pairs, sort_batches
 from kcore_ext.log.tail_cache import BATCH_OVERHEAD, PartitionTail, TailCache
-from tests.log.batches import batch, key, stamped
+from tests.log.batches import batch, fill, key, stamped
 from tests.log.conftest import Store
 
 BOUND = 4_000
@@ -42,28 +44,32 @@ class ReferenceTail:
 
 
 class ReferenceCache:
-    """A reference cache of several tails. When it is full, it removes the batch that was added first."""
+    """A reference cache of several tails. When it is full, it removes the batch that was added first, unless the batch
+    was removed before.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.order: deque[tuple[ReferenceTail, int]] = deque()
+        self.order: deque[tuple[ReferenceTail, tuple[int, int, bytes]]] = deque()
 
     @property
     def size_bytes(self) -> int:
-        return sum(size for _, size in self.order)
+        return sum(len(data) + BATCH_OVERHEAD for _, (_, _, data) in self.order)
 
     def add(self, tail: ReferenceTail, entries: list[tuple[int, int, bytes]]) -> None:
         tail.entries.extend(entries)
-        self.order.extend((tail, len(data) + BATCH_OVERHEAD) for _, _, data in entries)
+        self.order.extend((tail, entry) for entry in entries)
         while self.size_bytes > self.max_bytes:
-            oldest, _ = self.order.popleft()
-            del oldest.entries[:1]
+            oldest, entry = self.order.popleft()
+            if entry in oldest.entries:
+                oldest.entries.remove(entry)
 
 
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, TAILS - 1), st.lists(st.integers(0, 300), max_size=4)),
         st.tuples(st.just("drop"), st.integers(0, TAILS - 1), st.integers(0, 60)),
+        st.tuples(st.just("delete"), st.integers(0, TAILS - 1), st.integers(0, 60)),
         st.tuples(st.just("clear"), st.integers(0, TAILS - 1), st.none()),
         st.tuples(
             st.just("read"),
@@ -98,6 +104,10 @@ def test_the_tail_equals_its_reference_implementation(steps: list[tuple[str, int
             assert isinstance(argument, int)
             tails[at].drop_below(argument)
             plain[at].entries = [entry for entry in plain[at].entries if entry[0] >= argument]
+        elif step == "delete":
+            assert isinstance(argument, int)
+            tails[at].drop_deleted(argument)
+            plain[at].entries = [entry for entry in plain[at].entries if entry[1] > argument]
         elif step == "clear":
             tails[at].clear()
             plain[at].entries = []
@@ -105,6 +115,22 @@ def test_the_tail_equals_its_reference_implementation(steps: list[tuple[str, int
             assert isinstance(argument, tuple)
             assert tails[at].read(*argument) == plain[at].read(*argument), argument
         assert [len(tail) for tail in tails] == [len(tail.entries) for tail in plain]
+
+
+@pytest.mark.parametrize("release", ["drop_below", "drop_deleted", "clear"])
+def test_released_batches_do_not_make_the_cache_release_newer_ones(release: str) -> None:
+    """A partition whose retention deletes batches early keeps as many of its newest batches as any other partition."""
+    one = stamped(batch(), 0, 0)
+    cache, tail = TailCache(1_000 * (len(one) + BATCH_OVERHEAD)), PartitionTail()
+    for end in range(1, 5_000):
+        cache.add(tail, [stamped(batch(), end - 1, 0)])
+        if end % 100 == 0:
+            getattr(tail, release)(*([] if release == "clear" else [end - 10]))
+    kept = 99 if release == "clear" else 109
+    assert len(tail) == kept
+    assert tail.read(4_999 - kept, 4_999, 1 << 20, True) == [
+        stamped(batch(), offset, 0) for offset in range(4_999 - kept, 4_999)
+    ]
 
 
 def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) -> None:
@@ -152,3 +178,22 @@ def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) 
     before = {number: list(batches) for number, batches in by_number.items()}
     sort_batches(entries, by_number)
     assert by_number == before, "a repeated call adds nothing"
+
+
+def test_a_log_in_memory_frees_deleted_batches() -> None:
+    """The tail cache has the objects of the storage, so a deletion must release them in both."""
+    engine = open_engine(None, "memory")
+    log = engine.open(key())
+    fill(log, engine, 3, records=2)
+    first, second, third = log.read(0, 1 << 20)
+    held = sys.getrefcount(first)
+    assert sys.getrefcount(second) == sys.getrefcount(third) == held
+    log.delete_before(3)  # the second of the two offsets of the second batch
+    engine.commit()
+    engine.reclaim(100)
+    assert sys.getrefcount(first) == held - 2  # the storage and the cache have released it
+    assert log.read(3, 1 << 20) == [second, third]
+    engine.drop(key())
+    engine.commit()
+    engine.reclaim(100)
+    assert sys.getrefcount(second) == sys.getrefcount(third) == held - 2
