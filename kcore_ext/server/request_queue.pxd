@@ -17,6 +17,7 @@ cdef class ResponseSlot:
     cdef int _version
     cdef int _correlation_id
     cdef int64_t _began_ns              # start of the request; 0: it is not measured
+    cdef Py_ssize_t _waiting_bytes      # size that the request counts while it waits
     cdef readonly bytes frame
 
     cpdef object respond(self, object response)
@@ -49,6 +50,8 @@ cdef class RequestQueue:
     cdef ResponseSlot _last
     cdef list _out
     cdef RequestCache _cache
+    cdef Py_ssize_t _request_bytes      # size of the last request
+    cdef Py_ssize_t _waiting_bytes      # size of the requests that wait for a commit or another event
 
     cpdef feed(self, bytes data)
     cpdef bint serve(self) except -1

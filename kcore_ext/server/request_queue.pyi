@@ -117,6 +117,15 @@ class ResponseSlot:
     def complete(self, frame: bytes) -> None:
         """Sets the frame of the response. With b"", the queue sends nothing for this slot."""
 
+MAX_WAITING_BYTES: int
+"""Size of the requests of one connection that wait for their responses, above which the queue serves no further ones.
+
+While a commit takes long, a client could otherwise fill the memory with pipelined requests.
+"""
+
+WAITING_OVERHEAD_BYTES: int
+"""Size in bytes of the objects of a waiting request that count in addition to its frame."""
+
 class RequestQueue:
     """The requests and responses of one connection. `tests.reference.request_queue` is the reference implementation.
 
@@ -131,7 +140,8 @@ class RequestQueue:
         gate: a function that receives every frame, and passes the frames that it accepts to `request`; None: the queue
             serves every frame.
         parked: True while the queue serves no further requests until the last one has its response. The last request
-            waits for more than a commit, or its response may be large.
+            waits for more than a commit, or its response may be large, or the requests that wait have more than
+            `MAX_WAITING_BYTES`.
         stopped: True if the queue serves no more requests.
         lost: True if there was no memory for a response. The connection must be closed.
         muted: True while the queue serves no requests because the client is above a quota.

@@ -42,6 +42,11 @@ cdef extern from "Python.h":
 cdef enum:
     LENGTH_BYTES = 4
     CHECKED_BYTES = 65_536      # frames of more bytes are compared with the limit of their API
+    MAX_WAITING = 4_194_304     # request_queue.pyi explains this limit and the next
+    WAITING_OVERHEAD = 512
+
+
+MAX_WAITING_BYTES, WAITING_OVERHEAD_BYTES = MAX_WAITING, WAITING_OVERHEAD
 
 
 @cython.freelist(256)
@@ -302,6 +307,7 @@ cdef class RequestQueue:
         cdef CachedRequest cached
         cdef bytes key = None
         cdef int api_key
+        self._request_bytes = size
         if cache.repeats_header(frame, size):
             head.api_version = read_int16(frame + VERSION_AT)
             head.correlation_id = read_int32(frame + CORRELATION_ID_AT)
@@ -393,10 +399,14 @@ cdef class RequestQueue:
             if not pending.done:
                 slot = slot_of(self, route, version, correlation_id)
                 slot._pending = pending
+                slot._waiting_bytes = self._request_bytes + WAITING_OVERHEAD
+                self._waiting_bytes += slot._waiting_bytes
                 self._append(slot)
                 if times is not None:
                     self._record_time(times, slot, began_ns)
-                self.parked = pending.parked or not route.small_responses
+                self.parked = (
+                    pending.parked or not route.small_responses or self._waiting_bytes > MAX_WAITING
+                )
                 pending.tell(slot, _respond)
                 return 0
             response = pending.response
@@ -485,6 +495,7 @@ cdef class RequestQueue:
         cdef ResponseSlot first = self._first
         self._first = first._next
         first._next = None
+        self._waiting_bytes -= first._waiting_bytes
         if self._first is None:
             self._last = None
 
@@ -527,6 +538,8 @@ cdef class RequestQueue:
         while last is not None:
             slot = last._next
             last._next = None
+            if slot is not None:
+                self._waiting_bytes -= slot._waiting_bytes
             last = slot
 
     cpdef take(self):

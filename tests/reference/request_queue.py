@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 KEY_BYTES = 2
 CHECKED_BYTES = 65_536
 """Size of a request frame in bytes. The queue compares only larger frames with the size limit of their API."""
+MAX_WAITING_BYTES = 4_194_304
+WAITING_OVERHEAD_BYTES = 512
 RESERVE_THRESHOLD_BYTES = 16_384
 """Only responses above this size in bytes count towards the memory limit as soon as they are encoded."""
 
@@ -136,7 +138,7 @@ class FrameCutter:
 class ReferenceResponseSlot:
     """One response in the queue. Stores the frame when the response is complete."""
 
-    __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version")
+    __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version", "waiting_bytes")
 
     def __init__(self, queue: ReferenceRequestQueue, route: ApiEntry, version: int, correlation_id: int) -> None:
         self.queue = queue
@@ -144,6 +146,7 @@ class ReferenceResponseSlot:
         self.version = version
         self.correlation_id = correlation_id
         self.pending: Pending | None = None
+        self.waiting_bytes = 0
         self.frame: bytes | None = None
 
     def respond(self, response: Any) -> None:
@@ -341,8 +344,10 @@ class ReferenceRequestQueue:
             if not response.done:
                 slot = ReferenceResponseSlot(self, route, version, correlation_id)
                 slot.pending = response
+                slot.waiting_bytes = len(frame) + WAITING_OVERHEAD_BYTES
                 self.defer(slot)
-                self.parked = response.parked or not route.small_responses
+                too_many = sum(each.waiting_bytes for each in self._slots) > MAX_WAITING_BYTES
+                self.parked = response.parked or not route.small_responses or too_many
                 response.on_complete(slot.respond)
                 return
             response = response.response

@@ -22,7 +22,12 @@ from kcore.server.dispatch import RefusedError, Served
 from kcore.server.errors import MAX_MESSAGE, error_counter
 from kcore.server.frames import FrameError
 from kcore_ext.codec.frames import encode_request
-from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
+from kcore_ext.server.request_queue import (
+    MAX_WAITING_BYTES,
+    WAITING_OVERHEAD_BYTES,
+    RequestQueue,
+    ResponseSlot,
+)
 from tests.reference.request_queue import ReferenceRequestQueue, ReferenceResponseSlot
 
 MAX_FRAME = 2_000
@@ -451,3 +456,32 @@ def test_a_turn_has_no_time_limit_by_default(make: Any) -> None:
     owner.queue.feed(beat("g", 0, 1, 2, "a") * 1_000)
     assert owner.queue.serve() is False
     assert (len(owner.calls), owner.queue.late) == (1_000, False)
+
+
+@pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
+def test_a_queue_serves_no_more_requests_while_too_many_bytes_of_them_wait(make: Any) -> None:
+    """During a slow commit, a client could otherwise fill the memory of the server with its requests."""
+    limits = {"max_frame_bytes": 1 << 20, "buffer_bytes": 1 << 30}
+    owner = Owner(lambda *arguments, **named: make(*arguments, **{**named, **limits}))
+    frame = beat("later", 0, 1, 2, "a" * 30_000)
+    counted = len(frame) - 4 + WAITING_OVERHEAD_BYTES  # without the length of the frame
+    most = MAX_WAITING_BYTES // counted + 1
+    owner.queue.feed(frame * (2 * most + 1))
+
+    def complete(count: int) -> None:
+        for pending in owner.pendings[:count]:
+            pending.complete(SHARED[0])
+        del owner.pendings[:count]
+
+    for rounds in (1, 2):
+        owner.queue.serve()
+        requests = [call for call in owner.calls if call != "schedule_flush"]
+        assert (len(requests), len(owner.pendings), owner.queue.parked) == (rounds * most, most, True)
+        complete(most - 1)
+        assert owner.queue.parked, "one request still waits"
+        complete(1)
+        assert not owner.queue.parked
+    owner.queue.serve()
+    assert (len(owner.pendings), owner.queue.parked) == (1, False)
+    complete(1)
+    assert len(owner.queue.take() or b"") == 14 * (2 * most + 1)
