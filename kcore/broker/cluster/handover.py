@@ -136,8 +136,8 @@ class Releases:
             return
         request = self._request(image)
         self._added = False
-        self._requesting = True
         try:
+            self._requesting = True
             self._peers.send(controller, request, VERSION, self._arrived)
         except BaseException:
             self._requesting = False  # no response will come

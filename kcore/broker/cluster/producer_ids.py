@@ -63,8 +63,8 @@ class SharedProducerIds(ProducerIds):
         if self._requesting or controller < 0:
             return
         request = AllocateProducerIdsRequest(broker_id=self._cluster.node_id, broker_epoch=self._epoch)
-        self._requesting = True
         try:
+            self._requesting = True
             self._peers.send(controller, request, 0, self._arrived)
         except BaseException:
             self._requesting = False  # no response will come
