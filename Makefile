@@ -52,7 +52,7 @@ demo-spark: build
 # JARS is a folder with hadoop-aws and the AWS SDK; by default Maven downloads them (700 MB) to its local repository
 demo-spark-cluster: build
 	@command -v java >/dev/null || { echo 'make demo-spark-cluster needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5'
+	$(PIP) install 'moto[server]>=5'
 	$(BIN)/kcore demo --spark --cluster $(if $(JARS),--jars '$(JARS)')
 
 # One process compiles the tests, so that not each worker does it at its start. The type checker runs beside the tests.
