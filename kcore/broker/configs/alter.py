@@ -65,7 +65,7 @@ class ConfigChanges:
         name: str,
         alterations: Sequence[Alteration],
         *,
-        forwarded: bool = False,
+        forwarded: bool,
     ) -> list[Record]:
         """Makes the records that change some settings of a resource and keep the others (KIP-339).
 
@@ -84,10 +84,7 @@ class ConfigChanges:
             else:
                 requested[alteration.name] = value
         changed = {alteration.name: requested.get(alteration.name) for alteration in alterations}
-        records = self._change_records(image, config_type, name, own, requested, changed)
-        if config_type == ConfigType.BROKER and (name or not forwarded):
-            self._check_bounds(name, requested)
-        return records
+        return self._change_records(image, config_type, name, own, requested, changed, forwarded)
 
     def whole(
         self,
@@ -96,7 +93,7 @@ class ConfigChanges:
         name: str,
         settings: Sequence[Alteration],
         *,
-        forwarded: bool = False,
+        forwarded: bool,
     ) -> list[Record]:
         """Makes the records that set these settings of a resource and remove all others.
 
@@ -110,10 +107,7 @@ class ConfigChanges:
         requested = {setting.name: setting.value for setting in settings if setting.value is not None}
         changed: dict[str, str | None] = dict(requested)
         changed.update({setting_name: None for setting_name in own if setting_name not in requested})
-        records = self._change_records(image, config_type, name, own, requested, changed)
-        if config_type == ConfigType.BROKER and (name or not forwarded):
-            self._check_bounds(name, requested)
-        return records
+        return self._change_records(image, config_type, name, own, requested, changed, forwarded)
 
     def check(self, config_type: int, name: str, alterations: Sequence[Alteration]) -> None:
         """Checks a request without regard to the client and the resource's current settings.
@@ -184,6 +178,7 @@ class ConfigChanges:
         own: Mapping[str, str],
         requested: Mapping[str, str],
         changed: Mapping[str, str | None],
+        forwarded: bool,
     ) -> list[Record]:
         for setting, value in changed.items():
             if value is not None and len(value) > MAX_VALUE_LENGTH:
@@ -203,6 +198,8 @@ class ConfigChanges:
                 )
             if changed[MIN_INSYNC_REPLICAS] is None:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"the cluster-wide {MIN_INSYNC_REPLICAS} cannot be deleted")
+        if config_type == ConfigType.BROKER and (name or not forwarded):
+            self._check_bounds(name, requested)
         return [
             config_record(config_type, name, setting, value)
             for setting, value in changed.items()
