@@ -1,17 +1,20 @@
 """`make bench-peers`: compares kcore with Apache Kafka and kfake by CPU time, in one run on one machine.
 
-    python -m bench.compare [tcp] [java] [--seconds 4] [--repeat 3] [--case heartbeat]
+    python -m bench.compare [tcp] [java] [--seconds 4] [--repeat 3] [--case heartbeat] [--steady]
 
 `tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka if Java is installed and
 KAFKA_LIBS names a folder with its jars; kfake if KFAKE_SRC names a checkout of franz-go. The servers take turns for
 each case. `java` runs Kafka's own classes without a server (bench/peers/java: needs Java, and Maven or KAFKA_LIBS), and
 kcore's benchmarks of the same work. If one of these programs is missing, its part is skipped and reported.
+With `--steady`, cores are kept awake (see bench/awake_cores.py), and the server has one core, the load generator
+another one. Response times then vary much less between repetitions.
 Writes build/bench/peers.json and build/bench/peers.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -27,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.awake_cores import awake_cores
 from bench.flush import measure_flush
 from bench.report import OUT, read_rows
 
@@ -343,8 +347,8 @@ class Started(NamedTuple):
     pid: int
 
 
-def start(load: Path, server: Server, work: Path) -> Started:
-    """Starts a server on a free port with its own folder."""
+def start(load: Path, server: Server, work: Path, steady: bool) -> Started:
+    """Starts a server on a free port with its own folder. If `steady` is True, the server uses only the first core."""
     port = free_port()
     values = {"port": port, "controller": free_port(), "data": f"{tempfile.mkdtemp(dir=work)}/data"}
     for step in server.prepare:
@@ -359,7 +363,7 @@ def start(load: Path, server: Server, work: Path) -> Started:
         "-seconds",
         "0.5",
         "-exec",
-        server.command.format(**values),
+        ("taskset -c 0 " if steady else "") + server.command.format(**values),
     ]
     response = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
     return Started(address, response["pid"])
@@ -398,16 +402,18 @@ class Field:
     Args:
         load: the load generator.
         work: the folder in which each server gets its own folder.
+        steady: True to run each server on one core.
     """
 
-    def __init__(self, load: Path, work: Path) -> None:
+    def __init__(self, load: Path, work: Path, steady: bool) -> None:
         self.load = load
         self.work = work
+        self.steady = steady
         self.kept: dict[str, Started] = {}
 
     def turn(self, server: Server, case: Case, seconds: float, first: bool) -> dict[str, Any]:
         """Measures one case on one server."""
-        started = self.kept.get(server.name) or start(self.load, server, self.work)
+        started = self.kept.get(server.name) or start(self.load, server, self.work, self.steady)
         if server.warm_s:
             self.kept[server.name] = started
             if first:
@@ -446,16 +452,16 @@ def alive(pid: int) -> bool:
         return False
 
 
-def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[str, Any], str] | None:
+def run_tcp(cases: Sequence[Case], seconds: float, repeat: int, steady: bool) -> tuple[dict[str, Any], str] | None:
     """Measures every case on every server, in turn. Returns None without Go."""
     if shutil.which("go") is None:
         print("tcp is left out: no go to build the load generator with", file=sys.stderr)
         return None
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, awake_cores() if steady else contextlib.nullcontext():
         work = Path(folder)
         subprocess.run([str(LOAD / "build.sh")], check=True, env={**os.environ, "TMPDIR": folder})
         all_servers = servers(work)
-        field = Field(work / "load", work)
+        field = Field(work / "load", work, steady)
         measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
         try:
             for round_ in range(repeat):
@@ -497,6 +503,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4, help="how long each case is measured")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--case", action="append", default=[], help="only cases over TCP whose names contain this")
+    parser.add_argument("--steady", action="store_true", help="less varying response times; needs Linux and taskset")
     options = parser.parse_args()
     cases = [
         case
@@ -505,7 +512,7 @@ def main() -> int:
     ]
     results = {}
     if not options.what or "tcp" in options.what:
-        results["tcp"] = run_tcp(cases, options.seconds, options.repeat)
+        results["tcp"] = run_tcp(cases, options.seconds, options.repeat, options.steady)
     if not options.what or "java" in options.what:
         results["java"] = run_java()
     text = "\n".join(table for part in results.values() if part is not None for table in part[1:])
